@@ -1,0 +1,223 @@
+"""Every error raised on purpose.
+
+WorkerError                      retryable  HTTP
+├── SettingsInvalid              no         500   the worker must not start; every broken setting is named
+├── ContractError                no         422   bytes or fields break a published contract
+├── InputInvalid                 no         400   the caller's input names the field, the limit and the way out
+├── DefinitionInvalid            no         422   a workflow definition has findings
+├── NotFound                     no         404   unknown id or name, or another tenant's
+├── Conflict                     no         409   the same id stands for other content, or another state
+├── JobCorrupt                   no         422   a stored definition or checkpoint can no longer be read
+├── ResourceExhausted            no         429   a bound on concurrent work is reached
+├── LeaseLost                    no         409   another worker holds the run: drop the work
+├── MoveRefused                  no         422   Postgres refuses the content of this one move
+├── StoreUnavailable             yes        503   Postgres gave no answer: repeat the call
+├── BrokerUnavailable            yes        503   Kafka gave no answer: repeat the call
+├── RegistryUnavailable          yes        503   the schema registry gave no answer: repeat the call
+├── SegmentInterrupted           no         409   a segment was stopped from outside: not a failure
+└── StepFailed                   no         500   one step of one run
+    ├── MappingFailed            no         500   a mapping rule cannot apply
+    ├── CallFailed               by code    500   the call returned an error status
+    ├── BudgetSpent              yes        500   the segment's time was used up before a call
+    ├── WorkflowBroken           no         500   definition, checkpoints and code disagree
+    └── ExternalStepReached      no         500   a synchronous run met a step that a person answers
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class WorkerError(Exception):
+    """The root. Caught at the edges (agents, driver, web, cli), never in between."""
+
+    retryable: bool = False
+    http_status: int = 500
+
+
+class SettingsInvalid(WorkerError):
+    """The settings cannot be used. `problems` has one sentence per broken setting."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class ContractError(WorkerError):
+    """Bytes or fields break a published contract. `code` is short, stable and fit for a header or a metric label."""
+
+    http_status = 422
+
+    def __init__(self, message: str, *, code: str = "contract") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class InputInvalid(WorkerError):
+    """What the caller sent cannot be used. `pointer` is the JSON pointer of the part at fault, empty for the whole."""
+
+    http_status = 400
+
+    def __init__(self, message: str, *, pointer: str = "", code: str = "invalid-input") -> None:
+        super().__init__(message)
+        self.pointer = pointer
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault of a definition: `step` is empty at workflow level, `pointer` is a JSON pointer into the document."""
+
+    step: str
+    kind: str
+    error: str
+    pointer: str = ""
+
+
+class DefinitionInvalid(WorkerError):
+    """A definition does not parse or does not verify. `findings` are in step order and never empty."""
+
+    http_status = 422
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        first = findings[0]
+        where = f"step {first.step}: " if first.step else ""
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        super().__init__(f"{where}{first.error}{more}")
+        self.findings = tuple(findings)
+
+
+class NotFound(WorkerError):
+    """Nothing of that id or name, or it is another tenant's: the two are answered alike."""
+
+    http_status = 404
+
+
+class Conflict(WorkerError):
+    """The same id stands for other content, or the run is in another state than the call needs."""
+
+    http_status = 409
+
+    def __init__(self, message: str, details: Mapping[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.details = dict(details or {})
+
+
+class JobCorrupt(WorkerError):
+    """A stored definition, input or checkpoint can no longer be read."""
+
+    http_status = 422
+
+
+class ResourceExhausted(WorkerError):
+    """A bound on concurrent work is reached; the message names the bound. Try later."""
+
+    http_status = 429
+
+
+class LeaseLost(WorkerError):
+    """The run is no longer held under this claim; nothing was written. Stop the work and write nothing more."""
+
+    http_status = 409
+
+    def __init__(self, job_id: object, fence: int) -> None:
+        super().__init__(f"claim {fence} no longer holds the lease of run {job_id}")
+        self.job_id = job_id
+        self.fence = fence
+
+
+class MoveRefused(WorkerError):
+    """Postgres refuses the content of this one move (SQLSTATE class 22 or 54, or a content constraint); repeating is vain."""
+
+    http_status = 422
+
+
+class StoreUnavailable(WorkerError):
+    """Postgres gave no usable answer. The outcome of a commit in flight is unknown: repeat the call, which is made for it."""
+
+    retryable = True
+    http_status = 503
+
+
+class BrokerUnavailable(WorkerError):
+    """Kafka gave no answer; nothing is known about what was sent. Repeat the call."""
+
+    retryable = True
+    http_status = 503
+
+
+class RegistryUnavailable(WorkerError):
+    """The schema registry gave no answer: an outage, never a verdict about a schema. Repeat the call."""
+
+    retryable = True
+    http_status = 503
+
+
+class SegmentInterrupted(WorkerError):
+    """A segment was stopped from outside (drain, lost lease, no permit). Never a failure of the run: release it."""
+
+    http_status = 409
+
+
+class FailureKind(StrEnum):
+    """Why a step failed; the stored error text begins with it."""
+
+    GATE = "GATE"
+    MAPPING = "MAPPING"
+    GRPC = "GRPC"
+    VALIDATION = "VALIDATION"
+    DEADLINE = "DEADLINE"
+    WORKFLOW = "WORKFLOW"
+    EDGE = "EDGE"
+    STRUCTURED = "STRUCTURED"
+    EXTERNAL = "EXTERNAL"
+
+
+class StepFailed(WorkerError):
+    """One step of one run failed. `str()` is the stored error text: `KIND: message`; `step` is empty at workflow level."""
+
+    kind: FailureKind = FailureKind.WORKFLOW
+
+    def __init__(self, message: str, *, step: str = "") -> None:
+        super().__init__(f"{self.kind}: {message}")
+        self.step = step
+
+
+class MappingFailed(StepFailed):
+    """A mapping rule cannot apply; the message has the rule's text. `step` is `output` for the output mapping."""
+
+    kind = FailureKind.MAPPING
+
+
+RETRYABLE_CODES: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"})
+
+
+class CallFailed(StepFailed):
+    """A call ended with a status other than OK. `code` is gRPC's name of it; three codes are retryable by default."""
+
+    kind = FailureKind.GRPC
+
+    def __init__(self, code: str, detail: str, *, step: str = "", retryable: bool | None = None) -> None:
+        super().__init__(f"{code}: {detail}" if detail else code, step=step)
+        self.code = code
+        self.retryable = code in RETRYABLE_CODES if retryable is None else retryable
+
+
+class BudgetSpent(StepFailed):
+    """The segment's budget was used up before a call; nothing was sent."""
+
+    kind = FailureKind.DEADLINE
+    retryable = True
+
+
+class WorkflowBroken(StepFailed):
+    """Definition, checkpoints and code disagree, or an exception nobody expected escaped a step."""
+
+    kind = FailureKind.WORKFLOW
+
+
+class ExternalStepReached(StepFailed):
+    """A synchronous run met a step that somebody outside answers: submit a job instead."""
+
+    kind = FailureKind.EXTERNAL
