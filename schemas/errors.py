@@ -128,13 +128,13 @@ class LeaseLost(WorkerError):
 
 
 class MoveRefused(WorkerError):
-    """Postgres refuses the content of this one move (SQLSTATE class 22 or 54, or a content constraint); repeating is vain."""
+    """Postgres refuses the content of this one move (SQLSTATE class 22, 54, or a content constraint)."""
 
     http_status = 422
 
 
 class StoreUnavailable(WorkerError):
-    """Postgres gave no usable answer. The outcome of a commit in flight is unknown: repeat the call, which is made for it."""
+    """No usable answer from Postgres. A commit in flight has an unknown outcome: repeat the call, it is made for that."""
 
     retryable = True
     http_status = 503
@@ -175,7 +175,7 @@ class FailureKind(StrEnum):
 
 
 class StepFailed(WorkerError):
-    """One step of one run failed. `str()` is the stored error text: `KIND: message`; `step` is empty at workflow level."""
+    """One step of one run failed. `str()` is the stored text `KIND: message`; `step` is empty at workflow level."""
 
     kind: FailureKind = FailureKind.WORKFLOW
 
