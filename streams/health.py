@@ -1,0 +1,31 @@
+"""How a long-running service says how it is."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHealth:
+    """One service, now.
+
+    `alive` False means that it cannot recover by itself and the process should be restarted; an outage of Postgres or
+    Kafka never does that. `ready` False means that it cannot do its work at this moment; `detail` says why, or how it is.
+    """
+
+    name: str
+    alive: bool
+    ready: bool
+    detail: str = ""
+
+
+HealthCheck = Callable[[], ServiceHealth]
+
+
+def all_alive(services: Iterable[ServiceHealth]) -> bool:
+    """Whether no service is dead."""
+    return all(service.alive for service in services)
+
+
+def all_ready(services: Iterable[ServiceHealth]) -> bool:
+    """Whether every service can work now."""
+    return all(service.alive and service.ready for service in services)

@@ -1,0 +1,45 @@
+"""Every metric, `workflow_runs_*`, on a registry of this process's own."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+
+class Metrics:
+    """The metrics of one process. Two workers in one process have two of these."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter("requests_total", "Request records read, by what became of them.", "outcome")
+        self.dead_letters = self._counter("dead_letters_total", "Records no run was made of, by reason.", "code")
+        self.intake_batch_seconds = self._histogram("intake_batch_seconds", "One intake transaction, retries included.")
+        self.intake_records_lost = self._counter(
+            "intake_records_lost_total", "Records that retention removed before they were read.", "topic"
+        )
+        self.intake_rebuilds = self._counter("intake_rebuilds_total", "Times the intake app was rebuilt after a crash.")
+        self.claims = self._counter("claims_total", "Runs claimed.")
+        self.held_runs = self._gauge("held_runs", "Runs this process holds now.")
+        self.moves = self._counter("moves_total", "Moves of held runs, by what became of them.", "move", "result")
+        self.steps = self._counter("steps_total", "Calls of steps, by gRPC code.", "code")
+        self.step_seconds = self._histogram("step_seconds", "One call of a step.")
+        self.leases_lost = self._counter("leases_lost_total", "Runs this process held and lost to another claim.")
+        self.expired = self._counter("expired_leases_total", "Leases that housekeeping found expired.", "outcome")
+        self.relay_published = self._counter("relay_published_total", "Records published and acknowledged.", "kind")
+        self.relay_failures = self._counter("relay_failures_total", "Records that failed by themselves.", "kind")
+        self.relay_backlog = self._gauge("relay_backlog", "Rows waiting in the relay queue, when last counted.")
+        self.relay_blocked = self._gauge("relay_blocked_keys", "Keys blocked after ten failures of one record.")
+        self.relay_shards = self._gauge("relay_shards", "Relay shards this process holds.")
+        self.queued_runs = self._gauge("queued_runs", "Due queued runs, counted up to a limit.")
+        self.verbs = self._counter("verbs_total", "Calls of the verbs over HTTP.", "verb", "status")
+
+    def render(self) -> bytes:
+        """The metrics in Prometheus's text format."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"workflow_runs_{name}", meaning, labels, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(f"workflow_runs_{name}", meaning, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str) -> Histogram:
+        buckets = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900)
+        return Histogram(f"workflow_runs_{name}", meaning, buckets=buckets, registry=self.registry)
