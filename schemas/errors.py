@@ -134,7 +134,7 @@ class MoveRefused(WorkerError):
 
 
 class StoreUnavailable(WorkerError):
-    """No usable answer from Postgres. A commit in flight has an unknown outcome: repeat the call, it is made for that."""
+    """No usable answer from Postgres. A commit in flight has an unknown outcome: repeat the call."""
 
     retryable = True
     http_status = 503

@@ -9,7 +9,7 @@ class ServiceHealth:
     """One service, now.
 
     `alive` False means that it cannot recover by itself and the process should be restarted; an outage of Postgres or
-    Kafka never does that. `ready` False means that it cannot do its work at this moment; `detail` says why, or how it is.
+    Kafka never does that. `ready` False means that it cannot work at this moment; `detail` says why, or how it is.
     """
 
     name: str

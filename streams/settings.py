@@ -1,4 +1,4 @@
-"""Every setting, declared once: from `WORKFLOW_RUNS_*` in the environment, or the YAML file that `WORKFLOW_RUNS_FILE` names.
+"""Every setting, declared once: `WORKFLOW_RUNS_*` in the environment, or the YAML file that `WORKFLOW_RUNS_FILE` names.
 
 The environment wins over the file. `docs/settings.md` is rendered from this module, and a test compares the two.
 """
