@@ -1,0 +1,3 @@
+"""Options and fixtures of every test."""
+
+pytest_plugins = ["tests.fixtures.postgres"]
