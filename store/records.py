@@ -174,6 +174,7 @@ class PositionMove:
 class QueuedEvent:
     """One event to publish: its place in the queue, its columns, and the run's columns that never change."""
 
+    shard: int
     id: int
     job_id: UUID
     seq: int
@@ -201,6 +202,7 @@ class QueuedEvent:
 class QueuedLetter:
     """One dead letter to publish, byte for byte."""
 
+    shard: int
     id: int
     letter_id: int
     letter: DeadLetter
