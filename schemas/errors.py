@@ -3,6 +3,7 @@
 WorkerError                      retryable  HTTP
 ├── SettingsInvalid              no         500   the worker must not start; every broken setting is named
 ├── ContractError                no         422   bytes or fields break a published contract
+│   └── UnknownSchema            no         422   the schema registry answered that it does not know a schema
 ├── InputInvalid                 no         400   the caller's input names the field, the limit and the way out
 ├── DefinitionInvalid            no         422   a workflow definition has findings
 ├── NotFound                     no         404   unknown id or name, or another tenant's
@@ -11,6 +12,7 @@ WorkerError                      retryable  HTTP
 ├── ResourceExhausted            no         429   a bound on concurrent work is reached
 ├── LeaseLost                    no         409   another worker holds the run: drop the work
 ├── MoveRefused                  no         422   Postgres refuses the content of this one move
+├── RecordRefused                no         422   Kafka refuses this one record, whenever it is sent
 ├── StoreUnavailable             yes        503   Postgres gave no answer: repeat the call
 ├── BrokerUnavailable            yes        503   Kafka gave no answer: repeat the call
 ├── RegistryUnavailable          yes        503   the schema registry gave no answer: repeat the call
@@ -52,6 +54,13 @@ class ContractError(WorkerError):
     def __init__(self, message: str, *, code: str = "contract") -> None:
         super().__init__(message)
         self.code = code
+
+
+class UnknownSchema(ContractError):
+    """The registry answered, and does not know the schema: nobody registered it, or not there yet. Never an outage."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="unknown-schema")
 
 
 class InputInvalid(WorkerError):
@@ -131,6 +140,19 @@ class MoveRefused(WorkerError):
     """Postgres refuses the content of this one move (SQLSTATE class 22, 54, or a content constraint)."""
 
     http_status = 422
+
+
+class RecordRefused(WorkerError):
+    """Kafka refuses this one record (too large, say). Sent again as it is, it will most likely be refused again.
+
+    `code` is the name of Kafka's error. Nothing about the record's neighbours follows from it.
+    """
+
+    http_status = 422
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class StoreUnavailable(WorkerError):
