@@ -1,0 +1,1 @@
+"""Kafka: how records come in, and how they go out."""
