@@ -12,6 +12,9 @@ WorkerError                      retryable  HTTP
 ├── ResourceExhausted            no         429   a bound on concurrent work is reached
 ├── LeaseLost                    no         409   another worker holds the run: drop the work
 ├── MoveRefused                  no         422   Postgres refuses the content of this one move
+├── ContentRefused               no         422   Postgres refuses the content of something in a batch: halve it
+├── PositionMoved                no         409   another worker moved a partition's position: reassign
+├── MigrationRefused             no         500   the database's tables are not those that this program knows
 ├── RecordRefused                no         422   Kafka refuses this one record, whenever it is sent
 ├── StoreUnavailable             yes        503   Postgres gave no answer: repeat the call
 ├── BrokerUnavailable            yes        503   Kafka gave no answer: repeat the call
@@ -140,6 +143,33 @@ class MoveRefused(WorkerError):
     """Postgres refuses the content of this one move (SQLSTATE class 22, 54, or a content constraint)."""
 
     http_status = 422
+
+
+class ContentRefused(WorkerError):
+    """Postgres refuses the content of something in a batch; nothing of the batch was written.
+
+    Send it again in halves: what is refused alone is the one at fault.
+    """
+
+    http_status = 422
+
+
+class PositionMoved(WorkerError):
+    """A partition's position is not where this worker left it: another one reads it, or it was put back.
+
+    Nothing of the batch was written. Read the positions again, as at an assignment, before anything else.
+    """
+
+    http_status = 409
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(f"the position of {topic}[{partition}] was moved by somebody else")
+        self.topic = topic
+        self.partition = partition
+
+
+class MigrationRefused(WorkerError):
+    """The database's tables cannot be used or migrated by this program; nothing was applied. The message says why."""
 
 
 class RecordRefused(WorkerError):
