@@ -1,0 +1,1 @@
+"""The console script `workflow-runs`: one file for each group of commands."""

@@ -1,0 +1,86 @@
+"""complete-step: a person's, or another system's, answer to a parked step."""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from schemas import strict_json
+from schemas.errors import InputInvalid, JobCorrupt, WorkflowBroken
+from schemas.events import Status
+from store.answers import AnswerOutcome, AnswerResult, Answers
+from store.queries import Queries
+from store.records import RunRow
+from streams.verbs.answers import WRONG_STATE, Answer, refused, unknown_job
+from streams.verbs.arguments import Arguments
+from streams.verbs.plans import Plans
+from streams.workflow.plan import Plan
+
+
+async def complete_step(queries: Queries, answers: Answers, plans: Plans, tenant_id: str, given: object) -> Answer:
+    """Answer the step a run waits for; the run goes on from there.
+
+    A step that is done already answers `alreadyDone: true`, and `same` says whether the two answers are equal, so that
+    repeating an answer is safe. An answer that does not fit the step's type is refused and leaves the run waiting.
+
+    Raises:
+        InputInvalid: a field is missing, the step is not declared, or the response does not fit its type.
+        JobCorrupt: the run's definition can no longer be read.
+        StoreUnavailable: call again.
+    """
+    arguments = Arguments(given, ("jobId", "stepName", "response"))
+    job_id, step = arguments.job_id(), arguments.required_text("stepName")
+    response = arguments.value("response")
+    row = await queries.run(tenant_id, job_id)
+    if row is None:
+        return unknown_job(job_id)
+    if (done := _done(row, step, response)) is not None:
+        return done
+    if row.status is not Status.WAITING or row.columns["outstanding_step"] != step:
+        return _wrong_state(job_id, step, row.status, row.columns["outstanding_step"])
+    canonical = _canonical(await _plan(plans, row), step, response)
+    result = await answers.answer(tenant_id=tenant_id, job_id=job_id, step=step, response=canonical)
+    return _answer(job_id, step, result)
+
+
+async def _plan(plans: Plans, row: RunRow) -> Plan:
+    try:
+        return await plans.by_hash(bytes.fromhex(str(row.columns["definition_hash"])))
+    except (WorkflowBroken, ValueError) as error:
+        raise JobCorrupt(f"job {row.job_id}: its definition can no longer be read: {error}") from error
+
+
+def _canonical(plan: Plan, step: str, response: object) -> object:
+    index = plan.index_of(step)
+    if index is None:
+        raise InputInvalid(f"the workflow has no step {step!r}", pointer="/stepName")
+    try:
+        return plan.render(plan.parse_response(index, response))
+    except InputInvalid as error:
+        raise InputInvalid(str(error), pointer=f"/response{error.pointer}") from error
+
+
+def _done(row: RunRow, step: str, response: object) -> Answer | None:
+    """Return the answer for a step that has its checkpoint, whoever ran it; None when it has none."""
+    entries = row.columns["checkpoints"]
+    for entry in entries if isinstance(entries, Sequence) else ():
+        if isinstance(entry, Mapping) and entry["step"] == step:
+            same = strict_json.canonical(entry["response"]) == strict_json.canonical(response)
+            return {"ok": True, "status": row.status, "alreadyDone": True, "same": same}
+    return None
+
+
+def _answer(job_id: UUID, step: str, result: AnswerResult) -> Answer:
+    match result.outcome:
+        case AnswerOutcome.APPLIED:
+            return {"ok": True, "status": result.status}
+        case AnswerOutcome.ALREADY_DONE:
+            return {"ok": True, "status": result.status, "alreadyDone": True, "same": result.same}
+        case AnswerOutcome.WRONG_STATE:
+            return _wrong_state(job_id, step, result.status, result.outstanding_step)
+        case AnswerOutcome.UNKNOWN:
+            return unknown_job(job_id)
+
+
+def _wrong_state(job_id: UUID, step: str, status: object, outstanding_step: object) -> Answer:
+    waits = f"waits for {outstanding_step!r}" if outstanding_step else "waits for no answer"
+    error = f"job {job_id} is {status} and {waits}, not for {step!r}"
+    return refused(WRONG_STATE, error, status=status, outstandingStep=outstanding_step)

@@ -1,0 +1,76 @@
+"""Plans of stored definitions, compiled once per definition."""
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schemas.errors import JobCorrupt
+from store.definitions import Definitions
+from store.records import StoredWorkflow
+from streams.workflow.compiler import load_plan
+from streams.workflow.plan import Plan
+
+PLANS_KEPT: Final = 256
+NAME_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPlan:
+    """The newest version of a stored workflow, ready to run."""
+
+    workflow: StoredWorkflow
+    plan: Plan
+
+
+class Plans:
+    """A bounded cache over the definitions of the store.
+
+    A definition never changes, so its plan is kept by hash. What a name stands for may change at any time: it is asked
+    again after a second, so that an edit is seen within that time.
+    """
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._plans: OrderedDict[bytes, Plan] = OrderedDict()
+        self._names: OrderedDict[tuple[str, str], tuple[float, StoredWorkflow | None]] = OrderedDict()
+
+    async def by_hash(self, definition_hash: bytes) -> Plan:
+        """Return the plan of a pinned definition.
+
+        Raises:
+            JobCorrupt: the store has no such definition.
+            WorkflowBroken: it has one, which this version cannot read; every finding is in the message.
+            StoreUnavailable: Postgres gave no answer; call again.
+        """
+        if (plan := self._plans.get(definition_hash)) is not None:
+            self._plans.move_to_end(definition_hash)
+            return plan
+        stored = await self._definitions.get(definition_hash)
+        if stored is None:
+            raise JobCorrupt(f"the store has no definition {definition_hash.hex()}")
+        plan = load_plan(stored.document, stored.descriptor_set)
+        self._plans[definition_hash] = plan
+        _bound(self._plans, PLANS_KEPT)
+        return plan
+
+    async def by_name(self, tenant_id: str, name: str) -> NamedPlan | None:
+        """Return what *name* stands for now, or None when this tenant stored nothing under it. Raises as `by_hash`."""
+        asked_at, workflow = self._names.get((tenant_id, name), (-NAME_SECONDS, None))
+        if time.monotonic() - asked_at >= NAME_SECONDS:
+            workflow = await self._definitions.workflow(tenant_id, name)
+            self._names[tenant_id, name] = (time.monotonic(), workflow)
+            self._names.move_to_end((tenant_id, name))
+            _bound(self._names, PLANS_KEPT)
+        if workflow is None:
+            return None
+        return NamedPlan(workflow, await self.by_hash(workflow.definition_hash))
+
+    def forget_name(self, tenant_id: str, name: str) -> None:
+        """Ask the store again at the next use: this process has just stored a new version."""
+        self._names.pop((tenant_id, name), None)
+
+
+def _bound(cache: OrderedDict[Any, Any], most: int) -> None:
+    while len(cache) > most:
+        cache.popitem(last=False)

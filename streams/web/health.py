@@ -1,0 +1,46 @@
+"""`/healthz`, `/readyz` and `/metrics`: how this worker is. They show no data and need no token."""
+
+from collections.abc import Callable, Sequence
+
+from aiohttp import web
+
+from streams.health import ServiceHealth, all_alive, all_ready
+from streams.metrics import Metrics
+
+Healths = Callable[[], Sequence[ServiceHealth]]
+
+
+def health_app(healths: Healths, metrics: Metrics) -> web.Application:
+    """Return the application of health and metrics.
+
+    `/healthz` is 200 unless a service is dead: an outage elsewhere never makes a restart useful. `/readyz` is 200 while
+    every service can work. Both list the services, each with its detail. `/metrics` is in Prometheus's text format.
+    """
+
+    async def healthz(_: web.Request) -> web.Response:
+        services = healths()
+        return _answer(services, all_alive(services))
+
+    async def readyz(_: web.Request) -> web.Response:
+        services = healths()
+        return _answer(services, all_ready(services))
+
+    async def metrics_page(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics_page)
+    return app
+
+
+def _answer(services: Sequence[ServiceHealth], good: bool) -> web.Response:
+    body = {
+        "status": "ok" if good else "failing",
+        "services": [
+            {"name": s.name, "alive": s.alive, "ready": s.ready, **({"detail": s.detail} if s.detail else {})}
+            for s in services
+        ],
+    }
+    return web.json_response(body, status=200 if good else 503)
