@@ -18,7 +18,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from schemas import limits, strict_json, text
 from schemas.errors import ContractError
 from schemas.ids import is_uuid_text
-from schemas.labels import label_problems, read_labels
+from schemas.labels import label_problems, labels_of
 from schemas.messages import WorkflowRunEvent
 
 
@@ -266,7 +266,7 @@ def _labels_of(event: WorkflowRunEvent, problems: list[str]) -> Mapping[str, str
     if not event.HasField("labels"):
         return None
     try:
-        return read_labels(event.labels)
+        return labels_of(event.labels)
     except ContractError as error:
         problems.append(str(error))
         return None

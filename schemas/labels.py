@@ -1,26 +1,34 @@
 """Labels: a requester's own key-value pairs on a run. They travel as JSON text, since sinks do not take maps."""
 
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 from schemas import limits, strict_json
 from schemas.errors import ContractError
 from schemas.text import unstorable
 
 
-def read_labels(json_text: str) -> Mapping[str, str] | None:
-    """Read labels from JSON text; None when there are none, so that `{}` and absent labels are the same.
+def labels_of(value: object) -> Mapping[str, str] | None:
+    """Check labels that are an object or the JSON text of one; None when there are none, as with `{}` and empty text.
 
     Raises:
         ContractError: code `labels`; the message says what is wrong with them.
     """
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        value = _read(value)
+    if not isinstance(value, dict):
+        raise ContractError(f"labels: is {strict_json.kind_of(value)}, not an object", code="labels")
+    if problems := list(label_problems(value)):
+        raise ContractError("; ".join(problems), code="labels")
+    return value or None
+
+
+def _read(json_text: str) -> object:
     try:
-        found = strict_json.parse_object(json_text)
+        return strict_json.parse(json_text)
     except ContractError as error:
         raise ContractError(f"labels: {error}", code="labels") from None
-    if problems := list(label_problems(found)):
-        raise ContractError("; ".join(problems), code="labels")
-    return cast(Mapping[str, str], found) or None
 
 
 def label_problems(labels: Mapping[str, object]) -> Iterator[str]:
