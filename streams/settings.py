@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+import yaml
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
@@ -45,9 +46,11 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, case_sensitive=False)
 
-    database_url: str | None = Field(None, description="Postgres URL of the store. Required by every role but web.")
+    database_url: str | None = Field(
+        None, repr=False, description="Postgres URL of the store. Required by every role but web."
+    )
     listen_url: str | None = Field(
-        None, description="Postgres URL for LISTEN, where DATABASE_URL goes through a transaction pooler."
+        None, repr=False, description="Postgres URL for LISTEN, where DATABASE_URL goes through a transaction pooler."
     )
     database_pool: int = Field(10, ge=2, le=200, description="Connections of the pool, at most.")
     allow_async_commit: bool = Field(
@@ -194,7 +197,7 @@ def load_settings(**given: object) -> Settings:
         settings = Settings(**given)  # type: ignore[arg-type]  # checked by pydantic, whatever it is
     except ValidationError as error:
         problems += [_sentence(item["loc"], item["msg"], item["type"]) for item in error.errors(include_url=False)]
-    except ValueError as error:  # the file is not YAML, or not a mapping
+    except (yaml.YAMLError, ValueError) as error:  # the file is not YAML, or not a mapping
         problems.append(f"{FILE_VARIABLE}: {error}")
     if problems:
         raise SettingsInvalid(problems)

@@ -1,0 +1,29 @@
+"""`workflow-runs worker` and `workflow-runs settings`."""
+
+import click
+import uvloop
+
+from streams.logs import set_up_logging
+from streams.settings import load_settings, table
+from streams.worker import run_worker
+
+
+@click.command()
+def worker() -> None:
+    """Run a worker: intake, runs, relay and web, or the ROLES of the settings.
+
+    SIGTERM drains: calls in flight get DRAIN_GRACE_SECONDS, then the runs are released for other workers. A second
+    SIGTERM ends the grace. The process exits 75 when it gave up and wants to be started again.
+    """
+    settings = load_settings()
+    settings.require_for_roles()
+    set_up_logging(settings.log_format, settings.log_level)
+    raise SystemExit(uvloop.run(run_worker(settings)))
+
+
+@click.command()
+def settings() -> None:
+    """List every setting as a Markdown table: name, default, meaning."""
+    click.echo("| setting | default | meaning |\n|---|---|---|")
+    for name, default, meaning in table():
+        click.echo(f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |")
