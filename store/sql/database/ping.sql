@@ -1,0 +1,2 @@
+-- Does the server answer?
+select 1 as answer
