@@ -211,7 +211,8 @@ create table dead_letter (
   content_hash   bytea not null,                        -- SHA-256 of key and value
   key            bytea,
   value          bytea,
-  headers        jsonb not null,                        -- array of [name, base64 or null], in their order
+  headers        jsonb not null,                        -- array of [name, base64 or null], in their order; a name that
+                                                        -- jsonb cannot hold is null and stands third, as base64
   state          text not null,
   code           text not null,
   reason         text not null,
@@ -281,6 +282,12 @@ create table shard (
   constraint shard_leased_together check ((lease_owner is null) = (lease_until is null))
 );
 insert into shard (shard) select generate_series(0, 15);
+
+-- Which relays are there, also those that hold no shard yet: among them the shards are shared out.
+create table relay_worker (
+  owner       text primary key,
+  live_until  timestamptz not null
+);
 
 -- What operators did, and why.
 create table audit (
