@@ -1,4 +1,4 @@
-"""Ends child processes and removes their folders when the process that owns them is gone, however it ended.
+"""Ends child processes and removes temporary folders when the process that owns them is gone, however it ended.
 
 The guard is a process of its own that reads a pipe from its owner. A SIGKILL of the owner closes the pipe as surely as
 an orderly end does; asking the kernel for a signal at the parent's death would follow the thread that started the child
@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Final
@@ -23,17 +24,26 @@ class GuardGone(RuntimeError):
 
 
 class Guard:
-    """Watches over process groups, and over folders, until `close`."""
+    """Watches over process groups, and owns temporary folders, until `close`."""
 
-    def __init__(self, *folders: Path) -> None:
+    def __init__(self) -> None:
+        self._folders: list[Path] = []
         self._process = subprocess.Popen(
             # Isolated and without site-packages: it starts in a hundredth of a second.
-            [sys.executable, "-I", "-S", __file__, *map(str, folders)],
+            [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,
         )
+
+    def make_folder(self, name: str, *, parent: Path | None = None, mode: int = 0o700) -> Path:
+        """Make a folder below `parent` (the system's temporary folder when absent) that goes when the guard goes."""
+        folder = Path(tempfile.mkdtemp(prefix=f"workflow-runs-{name}-", dir=parent)).absolute()
+        self._folders.append(folder)
+        self._tell(f"folder {folder}\n")
+        folder.chmod(mode)
+        return folder
 
     def watch(self, group: int, last_signal: signal.Signals) -> None:
         """From now on the process group gets `last_signal` when the owner is gone, and SIGKILL 5 s later."""
@@ -42,10 +52,12 @@ class Guard:
     def forget(self, group: int) -> None:
         """The process group has ended: its number may stand for another one soon."""
         with contextlib.suppress(GuardGone):
-            self._tell(f"forget {group} 0\n")
+            self._tell(f"forget {group}\n")
 
     def close(self) -> None:
-        """Dismiss the guard; it ends nothing and removes nothing. To close twice is harmless."""
+        """Remove the folders and dismiss the guard; it ends no process. To close twice is harmless."""
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -61,14 +73,24 @@ class Guard:
             raise GuardGone("the guard of the child processes was killed from outside") from None
 
 
-def _keep_watch(folders: list[str]) -> None:
+def _keep_watch() -> None:
     watched: dict[int, int] = {}
+    folders: list[str] = []
     for line in sys.stdin:
-        word, group, last_signal = line.split()
-        if word == "watch":
-            watched[int(group)] = int(last_signal)
-        else:
-            watched.pop(int(group), None)
+        match line.rstrip("\n").split(" ", 1):
+            case ["watch", rest]:
+                group, last_signal = rest.split()
+                watched[int(group)] = int(last_signal)
+            case ["forget", group]:
+                watched.pop(int(group), None)
+            case ["folder", folder]:
+                folders.append(folder)
+    _end(watched)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(watched: dict[int, int]) -> None:
     deadline = time.monotonic() + _GRACE_SECONDS
     alive = {group for group, last_signal in watched.items() if _send(group, last_signal)}
     for group in alive:
@@ -78,8 +100,6 @@ def _keep_watch(folders: list[str]) -> None:
         alive = {group for group in alive if _send(group, 0)}
     for group in alive:
         _send(group, signal.SIGKILL)
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _send(group: int, number: int) -> bool:
@@ -91,4 +111,4 @@ def _send(group: int, number: int) -> bool:
 
 
 if __name__ == "__main__":
-    _keep_watch(sys.argv[1:])
+    _keep_watch()

@@ -10,13 +10,13 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from streams.dev.guard import Guard
 from streams.dev.ports import LOOPBACK, free_port
 from streams.dev.postgres_binaries import runnable_by, wheel_binaries
 from streams.dev.processes import ChildProcess, StartFailed
+from streams.dev.server import Server
 
 # `synchronous_commit` stays on: without it a crash of the server loses commits that it acknowledged. `fsync` may be
 # off, since only a crash of the whole machine would lose what the server handed to the system.
@@ -34,7 +34,7 @@ _STOP_SECONDS: Final = 20.0
 _STATUS_LINE: Final = 7  # of postmaster.pid: "ready" once the server accepts connections
 
 
-class EmbeddedPostgres:
+class EmbeddedPostgres(Server):
     """One server with a data folder of its own, gone after `close`; in between it can be stopped, killed and started.
 
     It listens on 127.0.0.1 alone and asks for the password that `url` carries. As root it runs as a service user,
@@ -67,7 +67,6 @@ class EmbeddedPostgres:
         self._password = secrets.token_urlsafe(18)
         self._user = _service_user() if os.geteuid() == 0 else None
         self._given_folder = folder
-        self._folders: tuple[Path, ...] = ()
         self._data = Path()
         self._guard: Guard | None = None
         self._server: ChildProcess | None = None
@@ -117,33 +116,17 @@ class EmbeddedPostgres:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._folders = ()
         if self._guard is not None:
             self._guard.close()
             self._guard = None
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _prepare(self) -> ChildProcess:
-        home = _make_folder(_open_temporary_folder(self._user))
-        self._folders = (home,)
+        self._guard = Guard()
+        # The service user passes through these folders and cannot list them.
+        home = self._guard.make_folder("postgres", parent=_open_temporary_folder(self._user), mode=0o711)
+        self._data = home / "data"
         if self._given_folder is not None:
-            self._folders = (home, _make_folder(self._given_folder))
-        self._data = self._folders[-1] / "data"
-        self._guard = Guard(*self._folders)
+            self._data = self._guard.make_folder("postgres-data", parent=self._given_folder, mode=0o711) / "data"
         binaries = runnable_by(self._user, self._given_binaries or wheel_binaries(), copy_to=home / "programs")
         self._initialize(binaries, home / "password")
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
@@ -221,12 +204,6 @@ def memory_folder(least_free_bytes: int) -> Path | None:
     folder = Path("/dev/shm")
     if not os.access(folder, os.W_OK) or shutil.disk_usage(folder).free < least_free_bytes:
         return None
-    return folder
-
-
-def _make_folder(parent: Path) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="workflow-runs-postgres-", dir=parent))
-    folder.chmod(0o711)  # the service user passes through it and cannot list it
     return folder
 
 

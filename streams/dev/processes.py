@@ -73,8 +73,26 @@ class ChildProcess:
             self._process = self._spawn(log.fileno())
         try:
             self._guard.watch(self._process.pid, self._last_signal)
-            if ready is not None:
-                self._wait_until(ready, time.monotonic() + deadline_seconds)
+        except BaseException:
+            self.kill()
+            raise
+        if ready is not None:
+            self.wait_until(ready, deadline_seconds=deadline_seconds)
+
+    def wait_until(self, ready: Callable[[], bool], *, deadline_seconds: float) -> None:
+        """Wait until `ready` says true of the started process.
+
+        Raises:
+            StartFailed: it ended, or was not ready within the deadline. Nothing of it is left running.
+        """
+        deadline = time.monotonic() + deadline_seconds
+        try:
+            while not ready():
+                if not self.running:
+                    raise StartFailed(f"{self.name} ended with {self.returncode} before it was ready:\n{self.tail()}")
+                if time.monotonic() > deadline:
+                    raise StartFailed(f"{self.name} was not ready in {deadline_seconds} s:\n{self.tail()}")
+                time.sleep(_POLL_SECONDS)
         except BaseException:
             self.kill()
             raise
@@ -188,11 +206,3 @@ class ChildProcess:
             group=user and user.pw_gid,
             extra_groups=user and [],
         )
-
-    def _wait_until(self, ready: Callable[[], bool], deadline: float) -> None:
-        while not ready():
-            if not self.running:
-                raise StartFailed(f"{self.name} ended with {self.returncode} before it was ready:\n{self.tail()}")
-            if time.monotonic() > deadline:
-                raise StartFailed(f"{self.name} was not ready in time:\n{self.tail()}")
-            time.sleep(_POLL_SECONDS)
