@@ -1,4 +1,4 @@
-"""An independent consumer: it prints each event as a JSON line, and tells repeats by `event_id` as every consumer should.
+"""An independent consumer: prints each event as a JSON line, and tells repeats by `event_id` as every consumer should.
 
 python consumer.py BOOTSTRAP REGISTRY_URL TOPIC
 """
