@@ -1,3 +1,4 @@
 """Options and fixtures of every test."""
 
-pytest_plugins = ["tests.fixtures.postgres"]
+# First what the others import: pytest rewrites the assertions of a module only before its first import.
+pytest_plugins = ["tests.fixtures.not_run_here", "tests.fixtures.kafka", "tests.fixtures.postgres"]
