@@ -7,9 +7,6 @@ from typing import Final
 BATCH_OVERHEAD_BYTES: Final = 61
 """What Kafka's record batch (format 2) adds to its records."""
 
-MAX_MESSAGE_BYTES_DEFAULT: Final = 1_048_588
-"""A topic's `max.message.bytes` where nobody set it."""
-
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRecord:
