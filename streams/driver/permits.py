@@ -1,0 +1,95 @@
+"""Permits: how many calls of this process are in flight to one target."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+class Permit:
+    """The right to one call to `target`. Giving it back twice is the same as once."""
+
+    __slots__ = ("_give_back", "target")
+
+    def __init__(self, target: str, give_back: Callable[[str], None]) -> None:
+        self.target = target
+        self._give_back: Callable[[str], None] | None = give_back
+
+    def release(self) -> None:
+        """Give it back."""
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back(self.target)
+
+
+@dataclass(slots=True)
+class _Line:
+    """Permits given out for one target, and who waits for one, the longest first."""
+
+    given: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+
+class Permits:
+    """The permits of one process. *limit_of* is asked each time, so a limit may change at any moment.
+
+    *on_release* is told whenever a permit came back that nobody was waiting for.
+    """
+
+    def __init__(self, limit_of: Callable[[str], int], *, on_release: Callable[[], None] = lambda: None) -> None:
+        self._limit_of = limit_of
+        self._on_release = on_release
+        self._lines: dict[str, _Line] = {}
+
+    def free(self, target: str) -> int:
+        """How many permits a claim may reserve for *target* now: what runs in hand wait for is theirs."""
+        line = self._lines.get(target)
+        taken = line.given + len(line.waiting) if line is not None else 0
+        return max(0, self._limit_of(target) - taken)
+
+    def reserve(self, target: str, most: int) -> list[Permit]:
+        """Take up to *most* of the free permits of *target*, at once; possibly none."""
+        return [self._give(target) for _ in range(min(most, self.free(target)))]
+
+    async def take(self, target: str, *, wait_seconds: float) -> Permit | None:
+        """Take one permit, waiting in line for up to *wait_seconds*; None when it did not become free."""
+        if self.free(target) > 0:
+            return self._give(target)
+        turn = asyncio.get_running_loop().create_future()
+        line = self._lines.setdefault(target, _Line())
+        line.waiting.append(turn)
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await turn
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._take_back(target)
+            raise
+        finally:
+            if turn in line.waiting:
+                line.waiting.remove(turn)
+            self._forget_if_idle(target)
+        return Permit(target, self._take_back) if turn.done() and not turn.cancelled() else None
+
+    def _give(self, target: str) -> Permit:
+        self._lines.setdefault(target, _Line()).given += 1
+        return Permit(target, self._take_back)
+
+    def _take_back(self, target: str) -> None:
+        line = self._lines[target]
+        line.given -= 1
+        while line.waiting and line.given < self._limit_of(target):
+            turn = line.waiting.popleft()
+            if not turn.done():
+                line.given += 1
+                turn.set_result(None)
+                return
+        self._forget_if_idle(target)
+        self._on_release()
+
+    def _forget_if_idle(self, target: str) -> None:
+        line = self._lines.get(target)
+        if line is not None and line.given == 0 and not line.waiting:
+            del self._lines[target]
