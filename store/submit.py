@@ -1,0 +1,271 @@
+"""Submitting runs: one way in, for the verb and for intake.
+
+A run is written with its input, its first event and the event's place in the relay's queue, all in one transaction.
+The id decides: whoever submits the same request again finds the run as it is, and other content under the same id is
+refused, also after the run was pruned.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import psycopg
+
+from schemas.errors import ContentRefused, ContractError, MoveRefused, StoreUnavailable
+from schemas.events import EventFields, EventType, Status, cut_error, validate_fields
+from schemas.ids import uuid7
+from schemas.text import readable
+from store.database import CommitPoint, Database, Transaction, passes
+from store.dead_letters import write_letters
+from store.notify import READY, RELAY, OnCommitted
+from store.positions import move_positions
+from store.records import DeadLetter, PositionMove, Submission, SubmitOutcome, Submitted
+
+CONFLICT_CODE: Final = "conflict"
+"""Code of the dead letter of a record whose job id stands for other content."""
+
+_TRIES: Final = 5  # each lost race is settled for good: the next try sees what won it
+_RACES: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeRecord:
+    """A request from a record. `letter` is the record itself, for the case that its id stands for other content."""
+
+    submission: Submission
+    letter: DeadLetter
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeBatch:
+    """What one flush of intake writes: records and letters in the order they were read, and how far that is."""
+
+    group_id: str
+    records: Sequence[IntakeRecord] = ()
+    letters: Sequence[DeadLetter] = ()
+    positions: Sequence[PositionMove] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """`submitted` has one entry per record, in their order. `letters` counts those that are new, conflicts included."""
+
+    submitted: tuple[Submitted, ...]
+    letters: int
+
+
+class _RaceLost(Exception):
+    """Another transaction changed what this one had decided on; run it again."""
+
+
+class Submits:
+    """Writes runs. A call of unknown outcome is repeated as it is: it finds what it wrote, and nothing doubles."""
+
+    def __init__(self, database: Database, *, on_committed: OnCommitted, commit_point: CommitPoint = passes) -> None:
+        """`commit_point` is awaited at `submit.before_commit` and `.after_commit`, for a batch at `intake.…`."""
+        self._database = database
+        self._on_committed = on_committed
+        self._commit_point = commit_point
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Make *submission* a run, QUEUED or born FAILED, unless its id is known.
+
+        Raises:
+            ContentRefused: Postgres cannot hold something of it; it never will.
+            StoreUnavailable: no usable answer; repeat the call.
+        """
+
+        async def work(transaction: Transaction) -> list[Submitted]:
+            return await _write_runs(transaction, [submission])
+
+        submitted = await self._commit("submit", work)
+        self._announce([submission], submitted, letters=0)
+        return submitted[0]
+
+    async def batch(self, batch: IntakeBatch) -> BatchResult:
+        """Write *batch* in one transaction: positions, runs, dead letters, or none of them.
+
+        A record that conflicts becomes its dead letter in the same transaction. Runs are created in the order of the
+        records: `created_at` is the transaction's time plus a microsecond per place.
+
+        Raises:
+            PositionMoved: somebody else moved a position; reassign before anything else.
+            ContentRefused: Postgres cannot hold something of a record. Send the batch again in two halves, in order,
+                each with the positions that it reaches; a record that is refused alone goes as a letter of a batch
+                without records, which is never refused for its content.
+            StoreUnavailable: no usable answer; repeat the call.
+        """
+        submissions = [record.submission for record in batch.records]
+
+        async def work(transaction: Transaction) -> BatchResult:
+            await move_positions(transaction, batch.group_id, batch.positions)
+            submitted = await _write_runs(transaction, submissions)
+            letters = [*batch.letters, *_conflicts(batch.records, submitted)]
+            return BatchResult(tuple(submitted), await write_letters(transaction, letters))
+
+        result = await self._commit("intake", work)
+        self._announce(submissions, result.submitted, letters=result.letters)
+        return result
+
+    async def _commit(self, move: str, work: Callable[[Transaction], Awaitable[_Result]]) -> _Result:
+        """Run *work* in a transaction, again after a lost race."""
+        for _ in range(_TRIES):
+            try:
+                async with self._database.transaction() as transaction:
+                    result = await work(transaction)
+                    await self._commit_point(f"{move}.before_commit")
+                await self._commit_point(f"{move}.after_commit")
+            except (_RaceLost, psycopg.errors.UniqueViolation) as error:
+                lost: Exception = error
+            except StoreUnavailable as error:
+                if not isinstance(error.__cause__, _RACES):
+                    raise
+                lost = error
+            except psycopg.IntegrityError as error:
+                raise StoreUnavailable(f"the tables refuse what this program writes: {error}") from error
+            except (MoveRefused, ContractError) as error:
+                raise ContentRefused(str(error)) from error
+            else:
+                return result
+        raise StoreUnavailable(f"a race was lost {_TRIES} times: {lost}") from lost
+
+    def _announce(self, submissions: Sequence[Submission], submitted: Sequence[Submitted], *, letters: int) -> None:
+        created = [
+            submission.error is None
+            for submission, answer in zip(submissions, submitted, strict=True)
+            if answer.outcome is SubmitOutcome.CREATED
+        ]
+        payloads = [READY] if any(created) else []
+        if created or letters:
+            payloads.append(RELAY)
+        if payloads:
+            self._on_committed(payloads)
+
+
+async def _write_runs(transaction: Transaction, submissions: Sequence[Submission]) -> list[Submitted]:
+    """Insert what is new, then look in a second statement at what is not, and at what was pruned."""
+    created = await _insert(transaction, submissions)
+    known = await _look(transaction, submissions, created)
+    pruned = [created[ordinal] for ordinal, row in known.items() if ordinal in created]
+    if pruned:
+        await transaction.execute("submit/take_back", {"rows": json.dumps(pruned, default=str)})
+    gone = {row["job_id"] for row in pruned}
+    return [
+        _answer(submission, ordinal in created, known.get(ordinal), was_pruned=submission.job_id in gone)
+        for ordinal, submission in enumerate(submissions)
+    ]
+
+
+async def _insert(transaction: Transaction, submissions: Sequence[Submission]) -> dict[int, dict[str, Any]]:
+    """Insert the runs whose ids are not there; answer their places in the relay's queue by ordinal.
+
+    Of several submissions with one id the first is inserted; the others are then compared with it like any known run.
+    """
+    first: dict[UUID, int] = {}
+    accepted: list[dict[str, object]] = []
+    refused: list[dict[str, object]] = []
+    for ordinal, submission in enumerate(submissions):
+        if first.setdefault(submission.job_id, ordinal) == ordinal:
+            (accepted if submission.error is None else refused).append(_row_of(ordinal, submission))
+    created = []
+    if accepted:
+        created += await transaction.rows("submit/submit", {"rows": json.dumps(accepted), "now": None})
+    if refused:
+        created += await transaction.rows("submit/refuse", {"rows": json.dumps(refused), "now": None})
+    return {first[UUID(str(row["job_id"]))]: row for row in created}
+
+
+async def _look(
+    transaction: Transaction, submissions: Sequence[Submission], created: Mapping[int, object]
+) -> dict[int, dict[str, Any]]:
+    asked = [
+        {
+            "ordinal": ordinal,
+            "job_id": str(submission.job_id),
+            "tenant_id": submission.tenant_id,
+            "fingerprint": submission.fingerprint.hex(),
+            "is_new": ordinal in created,
+        }
+        for ordinal, submission in enumerate(submissions)
+    ]
+    if not asked:
+        return {}
+    rows: list[dict[str, Any]] = await transaction.rows("submit/known", {"asked": json.dumps(asked)})
+    return {row["ordinal"]: row for row in rows}
+
+
+def _answer(submission: Submission, is_new: bool, known: Mapping[str, Any] | None, *, was_pruned: bool) -> Submitted:
+    if known is None:
+        if not is_new:
+            raise _RaceLost(f"run {submission.job_id} was there and is gone")
+        status = Status.QUEUED if submission.error is None else Status.FAILED
+        return Submitted(submission.job_id, SubmitOutcome.CREATED, status)
+    if known["run_status"] is not None and not was_pruned:
+        same, status_text, outcome = known["run_same"], known["run_status"], SubmitOutcome.EXISTING
+    else:
+        same, status_text, outcome = known["pruned_same"], known["pruned_status"], SubmitOutcome.PRUNED
+    if not same:
+        return Submitted(submission.job_id, SubmitOutcome.CONFLICT, None)
+    return Submitted(submission.job_id, outcome, Status(status_text))
+
+
+def _conflicts(records: Sequence[IntakeRecord], submitted: Sequence[Submitted]) -> list[DeadLetter]:
+    return [
+        replace(
+            record.letter,
+            code=CONFLICT_CODE,
+            reason=f"job {answer.job_id} stands for other content: nothing was changed",
+        )
+        for record, answer in zip(records, submitted, strict=True)
+        if answer.outcome is SubmitOutcome.CONFLICT
+    ]
+
+
+def _row_of(ordinal: int, submission: Submission) -> dict[str, object]:
+    event = _first_event(submission)
+    validate_fields(event)
+    return {
+        "ordinal": ordinal,
+        "event_id": str(event.event_id),
+        "event_error": event.error,
+        "job_id": str(submission.job_id),
+        "tenant_id": submission.tenant_id,
+        "workflow_name": submission.workflow_name,
+        "fingerprint": submission.fingerprint.hex(),
+        "definition_hash": submission.definition_hash.hex() if submission.definition_hash is not None else None,
+        "engine_level": submission.engine_level,
+        "steps_total": submission.steps_total,
+        "max_attempts": submission.max_attempts,
+        "target": submission.target,
+        "input": submission.input,
+        "labels": submission.labels and dict(submission.labels),
+        "business_key": submission.business_key,
+        "trace_context": submission.trace_context,
+        "record_time": submission.record_time and submission.record_time.isoformat(),
+        "error": submission.error and readable(submission.error),
+        "failed_step": event.step,
+    }
+
+
+def _first_event(submission: Submission) -> EventFields:
+    is_accepted = submission.error is None
+    return EventFields(
+        event_id=uuid7(),
+        job_id=submission.job_id,
+        tenant_id=submission.tenant_id,
+        workflow_name=submission.workflow_name,
+        type=EventType.ACCEPTED if is_accepted else EventType.FAILED,
+        status=Status.QUEUED if is_accepted else Status.FAILED,
+        step=None if is_accepted else submission.failed_step or None,
+        attempt=0,
+        verdict=None,
+        error=None if submission.error is None else cut_error(submission.error),
+        detail=None,
+        seq=1,
+        business_key=submission.business_key,
+        labels=submission.labels,
+    )
