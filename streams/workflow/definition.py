@@ -1,0 +1,195 @@
+"""A definition: the workflow document, read strictly into typed parts.
+
+Keys of the language that this version does not support yet are refused by name, never passed over.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from schemas import strict_json
+from schemas.errors import DefinitionInvalid, InputInvalid
+from streams.workflow.document import ObjectReader
+from streams.workflow.findings import Findings
+from streams.workflow.json_values import check_json, pointer_to, shown
+from streams.workflow.limits import MAX_DOCUMENT_BYTES, MAX_NAME_LENGTH, MAX_STEPS, MAX_TARGET_LENGTH
+
+DEFAULT_DEADLINE_MS: Final = 30_000
+EXTERNAL: Final = "external"
+_LONGEST_TYPE_NAME: Final = 500
+_UNSUPPORTED_ENVELOPE: Final = {"runDeadlineMs": "workflow"}
+_UNSUPPORTED_STEP: Final = {
+    "when": "when",
+    "celRules": "celRule",
+    "structured": "structured",
+    "edge": "edge",
+    "fanOut": "fanOut",
+    "validate": "workflow",
+    "publish": "workflow",
+    "ask": "workflow",
+    "wait": "workflow",
+    "retry": "workflow",
+    "answerWithinMs": "workflow",
+    "remindAfterMs": "workflow",
+}
+_UNSUPPORTED_OUTPUT: Final = {"celRules": "output"}
+_OTHER_KINDS_OF_STEP: Final = ("structured", "publish", "ask", "wait")
+
+
+@dataclass(frozen=True, slots=True)
+class StepDefinition:
+    """One step as written. `deadline_ms` 0 inherits what is left of the segment's budget."""
+
+    name: str
+    target: str
+    method: str
+    tls: bool
+    rules: tuple[str, ...]
+    deadline_ms: int
+    completion: str
+    index: int
+
+    @property
+    def pointer(self) -> str:
+        """The JSON pointer of the step in its document."""
+        return pointer_to(("steps", self.index))
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDefinition:
+    """The final mapping: the message type it builds, and its rules."""
+
+    type: str
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A whole document. `input_type` None means the schema's default message; `output` None, the last response."""
+
+    name: str | None
+    schema: object
+    input_type: str | None
+    deadline_ms: int
+    steps: tuple[StepDefinition, ...]
+    output: OutputDefinition | None
+
+
+def parse_definition(document: object) -> Definition:
+    """Read a document, which must be plain JSON values.
+
+    Raises:
+        DefinitionInvalid: with every fault of its form, each with a JSON pointer.
+    """
+    findings = Findings()
+    definition = read_definition(document, findings)
+    listed = findings.listed()
+    if definition is None or listed:
+        raise DefinitionInvalid(listed)
+    return definition
+
+
+def read_definition(document: object, findings: Findings) -> Definition | None:
+    """Read as much of a document as there is, noting its faults. None when it is no document at all.
+
+    A step whose method or target cannot be read keeps an empty text there; a step without a name is left out.
+    """
+    if not isinstance(document, dict):
+        findings.add(f"the definition must be an object, not {shown(document)}")
+        return None
+    try:
+        check_json(document)
+    except InputInvalid as error:
+        findings.add_at(error.pointer, str(error))
+        return None
+    size = len(strict_json.canonical(document).encode())
+    if size > MAX_DOCUMENT_BYTES:
+        findings.add(f"the definition has {size:,} bytes, over the limit of {MAX_DOCUMENT_BYTES:,}")
+        return None
+    return _read_envelope(ObjectReader(document, (), findings), findings)
+
+
+def _read_envelope(envelope: ObjectReader, findings: Findings) -> Definition:
+    name = envelope.text("name", longest=MAX_NAME_LENGTH) or None
+    schema = envelope.take("schema")
+    if not envelope.has("schema"):
+        envelope.fault("schema is missing")
+    input_type = envelope.text("inputType", longest=_LONGEST_TYPE_NAME) or None
+    deadline_ms = envelope.milliseconds("deadlineMs")
+    definition = Definition(
+        name=name,
+        schema=schema,
+        input_type=input_type,
+        deadline_ms=deadline_ms if deadline_ms > 0 else DEFAULT_DEADLINE_MS,
+        steps=_read_steps(envelope, findings),
+        output=_read_output(envelope, findings),
+    )
+    envelope.refuse(_UNSUPPORTED_ENVELOPE)
+    envelope.refuse_unknown()
+    return definition
+
+
+def _read_steps(envelope: ObjectReader, findings: Findings) -> tuple[StepDefinition, ...]:
+    steps = envelope.take("steps")
+    if not envelope.has("steps"):
+        envelope.fault("steps is missing")
+        return ()
+    if not isinstance(steps, list):
+        envelope.fault(f"steps must be an array, not {shown(steps)}", "steps")
+        return ()
+    if not 0 < len(steps) <= MAX_STEPS:
+        envelope.fault(f"steps must hold 1 to {MAX_STEPS:,} steps, not {len(steps):,}", "steps")
+        return ()
+    read = (_read_step(step, index, findings) for index, step in enumerate(steps))
+    return tuple(step for step in read if step is not None)
+
+
+def _read_step(step: object, index: int, findings: Findings) -> StepDefinition | None:
+    path = ("steps", index)
+    if not isinstance(step, dict):
+        findings.add(f"a step must be an object, not {shown(step)}", *path)
+        return None
+    name = ObjectReader(step, path, findings).text("name", required=True, longest=MAX_NAME_LENGTH)
+    reader = ObjectReader(step, path, findings, step=name)
+    reader.take("name")
+    completion = _read_completion(reader)
+    # What else can stand in for a method is refused below by its own name; its absence is then no second fault.
+    calls = not any(reader.has(key) for key in _OTHER_KINDS_OF_STEP)
+    definition = StepDefinition(
+        name=name,
+        target=reader.text("target", required=calls and completion != EXTERNAL, longest=MAX_TARGET_LENGTH),
+        method=reader.text("method", required=calls, longest=_LONGEST_TYPE_NAME),
+        tls=reader.flag("tls"),
+        rules=reader.texts("rules"),
+        deadline_ms=reader.milliseconds("deadlineMs", lowest=0),
+        completion=completion,
+        index=index,
+    )
+    reader.refuse(_UNSUPPORTED_STEP)
+    reader.refuse_unknown()
+    return definition if name else None
+
+
+def _read_completion(reader: ObjectReader) -> str:
+    completion = reader.take("completion")
+    if completion is None and not reader.has("completion"):
+        return ""
+    if not isinstance(completion, str):
+        reader.fault(f"completion must be text, not {shown(completion)}", "completion")
+        return ""
+    return completion
+
+
+def _read_output(envelope: ObjectReader, findings: Findings) -> OutputDefinition | None:
+    output = envelope.take("output")
+    if not envelope.has("output"):
+        return None
+    if not isinstance(output, dict):
+        envelope.fault(f"output must be an object, not {shown(output)}", "output")
+        return None
+    reader = ObjectReader(output, ("output",), findings)
+    definition = OutputDefinition(
+        type=reader.text("type", required=True, longest=_LONGEST_TYPE_NAME), rules=reader.texts("rules")
+    )
+    reader.refuse(_UNSUPPORTED_OUTPUT)
+    reader.refuse_unknown()
+    return definition

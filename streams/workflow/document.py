@@ -1,0 +1,95 @@
+"""One JSON object of a definition, read strictly: what it must hold, what it may hold, and nothing else."""
+
+from collections.abc import Mapping
+
+from streams.workflow.findings import Findings
+from streams.workflow.json_values import shown
+from streams.workflow.limits import MAX_DEADLINE_MS
+
+Path = tuple[str | int, ...]
+
+
+class ObjectReader:
+    """Reads members by name and type. A fault becomes a finding, and the member counts as absent."""
+
+    def __init__(self, members: Mapping[str, object], path: Path, findings: Findings, *, step: str = "") -> None:
+        self._members = members
+        self._path = path
+        self._findings = findings
+        self._step = step
+        self._known: set[str] = set()
+
+    def fault(self, error: str, *inner: str | int, kind: str = "workflow") -> None:
+        """Note a fault at a member, or at the object itself."""
+        self._findings.add(error, *self._path, *inner, kind=kind, step=self._step)
+
+    def take(self, key: str) -> object:
+        """The member as it stands; None when absent."""
+        self._known.add(key)
+        return self._members.get(key)
+
+    def has(self, key: str) -> bool:
+        return key in self._members
+
+    def text(self, key: str, *, required: bool = False, longest: int) -> str:
+        """A text member, not blank, of at most *longest* code points; empty when absent."""
+        value = self.take(key)
+        if key not in self._members:
+            if required:
+                self.fault(f"{key} is missing")
+        elif not isinstance(value, str):
+            self.fault(f"{key} must be text, not {shown(value)}", key)
+        elif not value.strip():
+            self.fault(f"{key} must not be blank", key)
+        elif len(value) > longest:
+            self.fault(f"{key} has {len(value):,} characters, over the limit of {longest:,}", key)
+        else:
+            return value
+        return ""
+
+    def flag(self, key: str) -> bool:
+        """A boolean member; false when absent."""
+        value = self.take(key)
+        if key in self._members and not isinstance(value, bool):
+            self.fault(f"{key} must be true or false, not {shown(value)}", key)
+        return value is True
+
+    def milliseconds(self, key: str, *, lowest: int | None = None) -> int:
+        """An integer member, from *lowest* to `MAX_DEADLINE_MS`; 0 when absent."""
+        value = self.take(key)
+        if key not in self._members:
+            return 0
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.fault(f"{key} must be an integer of milliseconds, not {shown(value)}", key)
+        elif value > MAX_DEADLINE_MS or (lowest is not None and value < lowest):
+            least = f"from {lowest} " if lowest is not None else ""
+            self.fault(f"{key} must be {least}up to {MAX_DEADLINE_MS:,}, not {shown(value)}", key)
+        else:
+            return value
+        return 0
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A member that is an array of texts; empty when absent or when an item is something else."""
+        value = self.take(key)
+        if key not in self._members:
+            return ()
+        if not isinstance(value, list):
+            self.fault(f"{key} must be an array, not {shown(value)}", key)
+            return ()
+        others = [index for index, item in enumerate(value) if not isinstance(item, str)]
+        for index in others:
+            self.fault(f"{key} must hold texts, not {shown(value[index])}", key, index)
+        return () if others else tuple(value)
+
+    def refuse(self, unsupported: Mapping[str, str]) -> None:
+        """Refuse members that this version does not support: their names, with the kind of finding of each."""
+        for key, kind in unsupported.items():
+            if key in self._members:
+                self._known.add(key)
+                self.fault(f"{key} is not supported by this version of the engine", key, kind=kind)
+
+    def refuse_unknown(self) -> None:
+        """Refuse every member that was not asked for. Call it last."""
+        for key in self._members:
+            if key not in self._known:
+                self.fault(f"{shown(key)} is no key here (known: {', '.join(sorted(self._known))})", key)

@@ -1,0 +1,34 @@
+"""Bounds on what people may hand to the engine. Each is checked where the value enters, with an error that names it."""
+
+from typing import Final
+
+from schemas import limits
+
+MAX_DOCUMENT_BYTES: Final = 1_048_576
+"""Bytes of a definition in canonical JSON, its schema included. A larger schema belongs in fewer, smaller files."""
+
+MAX_DESCRIPTOR_SET_BYTES: Final = 8_388_608
+"""Bytes of a FileDescriptorSet, before and after it is brought into its pinned form."""
+
+MAX_SCHEMA_FILES: Final = 2_000
+"""Files in one schema, imports included."""
+
+MAX_VALUE_BYTES: Final = 8_388_608
+"""UTF-8 bytes of JSON text parsed as an input or an answer. Doors set smaller limits of their own before this one."""
+
+MAX_DEPTH: Final = limits.JSON_DEPTH
+"""Nesting of objects and arrays in any JSON that is read or written: definitions, inputs, answers, checkpoints."""
+
+MAX_STEPS: Final = 1_000
+MAX_NAME_LENGTH: Final = limits.NAME
+"""Code points of workflow and step names: what events and indexes can carry."""
+
+MAX_RULE_LENGTH: Final = 4_096
+"""Code points of one mapping rule."""
+
+MAX_TARGET_LENGTH: Final = 255
+MAX_DEADLINE_MS: Final = limits.INT32_MAX
+"""Milliseconds of a deadline: about 24 days."""
+
+MAX_FINDINGS: Final = 200
+"""Findings listed for one definition; one more line says that there are others."""

@@ -1,0 +1,98 @@
+"""A plan: a definition that was compiled and verified. Immutable; any number of runs may share one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import Message
+
+from streams.workflow.descriptors import SchemaSet
+from streams.workflow.json_values import parse_text
+from streams.workflow.mapping import CompiledMapping
+
+ENGINE_LEVEL: Final = 1
+"""Raised whenever a definition can say something that older engines do not know. A worker claims only what it knows."""
+
+ENGINE: Final = "local:engine"
+"""The target of work that needs no service: composing a parked step's request, or the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One verified step. `method_path` is what goes over the wire: `/package.Service/Method`.
+
+    `deadline_ms` caps its call; 0 leaves it what remains of the segment's budget.
+    """
+
+    index: int
+    name: str
+    external: bool
+    target: str
+    tls: bool
+    method_path: str
+    deadline_ms: int
+    request: CompiledMapping
+    input_type: str
+    output_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOutput:
+    """The final mapping and the message it builds."""
+
+    type: str
+    mapping: CompiledMapping
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run. `name` None: the definition names itself nothing. `budget_ms` bounds one segment.
+
+    `output` None stands for the last response. `engine_level` is the least that an engine must know to run it.
+    """
+
+    name: str | None
+    input_type: str
+    budget_ms: int
+    steps: Sequence[PlannedStep]
+    output: PlannedOutput | None
+    schema_set: SchemaSet
+    engine_level: int = ENGINE_LEVEL
+
+    def parse_input(self, value: object) -> Message:
+        """The input message from JSON text or a plain JSON value; names in camelCase or snake_case.
+
+        Raises:
+            InputInvalid: not JSON, an unknown field, or a value that does not fit; with the pointer of that part.
+        """
+        return self._parse(self.input_type, value)
+
+    def parse_response(self, step_index: int, value: object) -> Message:
+        """A step's response from JSON text or a plain JSON value, as strictly as an input. Raises InputInvalid."""
+        return self._parse(self.steps[step_index].output_type, value)
+
+    def _parse(self, full_name: str, value: object) -> Message:
+        if isinstance(value, str | bytes):
+            value = parse_text(value)
+        return self.schema_set.parse_json(full_name, value)
+
+    def render(self, message: Message) -> object:
+        """The message as a plain JSON value: lowerCamelCase, defaults printed, 64-bit integers as text, keys sorted.
+
+        Raises:
+            InputInvalid: part of it has no JSON form that could be stored and read back; with its pointer.
+        """
+        return self.schema_set.to_json(message)
+
+    def target_of(self, step_index: int) -> str:
+        """The target whose permit that step needs: `host:port` or a name. A step answered from outside needs none."""
+        step = self.steps[step_index]
+        return ENGINE if step.external else step.target
+
+    def next_target(self, finished: int) -> str:
+        """The target of what comes after *finished* steps; the output needs none."""
+        return self.target_of(finished) if finished < len(self.steps) else ENGINE
+
+    def index_of(self, step: str) -> int | None:
+        """The index of the step of that name; None when the definition has no such step."""
+        return next((planned.index for planned in self.steps if planned.name == step), None)
