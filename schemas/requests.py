@@ -4,7 +4,7 @@ A record ends in one of three ways, told apart here:
 
 - It cannot name a run: a ContractError, and the record goes to the dead letters. Codes: `null-value`, `bad-utf8`,
   `not-json` (neither framed nor a JSON object), `bad-json`, `bad-protobuf`, `bad-index`, `duplicate-key` (one of the
-  request's own keys stands twice), `job-id`, and those of `schemas.strict_json` for the keys.
+  request's own keys stands twice), `job-id`, and those of `schemas.strict_json` where a key or the job id breaks them.
 - It names a run that cannot be run: `Unusable`, and the run is born FAILED, so that whoever asked for it finds the
   reason under the id. Codes: `workflow-name`, `input` (left out, not JSON, not an object), `input-too-large`,
   `business-key`, `labels`, `unknown-key`, and those of `schemas.strict_json` for what is inside.
@@ -26,7 +26,7 @@ from schemas.framing import is_framed
 from schemas.ids import parse_job_id
 from schemas.labels import labels_of
 from schemas.messages import INDEXES, WorkflowRunRequest
-from schemas.text import cut, unstorable
+from schemas.text import cut, escaped, unstorable
 
 __all__ = ["UNKNOWN_NAME", "Request", "Unusable", "decode_json", "decode_protobuf", "is_framed"]
 
@@ -68,10 +68,10 @@ class Unusable:
 
     The run keeps what was sent as `input`: JSON text of one string that holds the sent text of the input, with its
     escapes as they stood (`\\u0000` is then six plain characters that Postgres takes). Nothing is stripped, and since a
-    string is not an object, the run cannot be started by mistake with an input that nobody sent. A bare U+0000, which
-    is not JSON, is written as that escape; a text over 1 MiB is cut, with its length and SHA-256 in the mark; an input
-    that was left out is kept as an empty string. `workflow_name` is always fit to be stored, `business_key` and
-    `labels` are kept where they are usable.
+    string is not an object, the run cannot be started by mistake with an input that nobody sent. A bare character that
+    cannot be stored, which is not JSON, is written as its escape; a text over 1 MiB is cut, with its length and SHA-256
+    in the mark; an input that was left out is kept as an empty string. `workflow_name` is always fit to be stored,
+    `business_key` and `labels` are kept where they are usable.
     """
 
     job_id: UUID
@@ -117,10 +117,14 @@ def decode_protobuf(payload: bytes, indexes: Sequence[int]) -> Request | Unusabl
 
 
 class _Sent(Protocol):
-    """A request in the format it came in. `value` answers None for what is absent."""
+    """A request in the format it came in. `value` answers None for what is absent.
 
-    @property
-    def input_text(self) -> str: ...
+    `input_text` is empty where there is no input; `input_is_text` says that it travelled as a text of its own, so that
+    a fault in it leaves the record readable.
+    """
+
+    input_text: str
+    input_is_text: bool
 
     def value(self, field: str) -> object: ...
 
@@ -146,13 +150,13 @@ class _JsonRequest:
                 raise ContractError(f"the key {field} stands twice", code="duplicate-key")
             else:
                 self._members[field] = member
-
-    @property
-    def input_text(self) -> str:
-        return self._members.get("input", "")
+        sent = self._members.get("input", "null")
+        self.input_is_text = sent.startswith('"')
+        self.input_text = _unquoted("input", sent) if self.input_is_text else "" if sent == "null" else sent
 
     def value(self, field: str) -> object:
-        return _parsed(field, self._members.get(field, "null"))
+        member = self._members.get(field, "null")
+        return _unquoted(field, member) if member.startswith('"') else _parsed(field, member)
 
     def check_keys(self) -> None:
         for key, member in self._unknown.items():
@@ -161,12 +165,11 @@ class _JsonRequest:
 
 
 class _ProtobufRequest:
+    input_is_text = True
+
     def __init__(self, message: WorkflowRunRequest) -> None:
         self._message = message
-
-    @property
-    def input_text(self) -> str:
-        return self._message.input
+        self.input_text = message.input
 
     def value(self, field: str) -> object:
         return getattr(self._message, field) or None
@@ -182,8 +185,16 @@ def _parsed(field: str, member: str) -> object:
         raise ContractError(f"{field}: {error}", code=error.code) from None
 
 
+def _unquoted(field: str, member: str) -> str:
+    """Read a JSON string with whatever characters it has, as Protobuf would carry them: each field has its own rule."""
+    try:
+        return str(json.loads(member))
+    except ValueError as error:
+        raise ContractError(f"{field}: not JSON: {error}", code="bad-json") from None
+
+
 def _decide(sent: _Sent) -> Request | Unusable:
-    job_id = _job_id(sent)
+    job_id = _job_id(sent.value("job_id"))
     faults: list[ContractError] = []
 
     def attempt(read: Callable[[], _Value], otherwise: _Value) -> _Value:
@@ -207,11 +218,7 @@ def _decide(sent: _Sent) -> Request | Unusable:
     return Unusable(job_id, workflow_name, kept, faults[0].code, reason, business_key, labels)
 
 
-def _job_id(sent: _Sent) -> UUID:
-    try:
-        value = sent.value("job_id")
-    except ContractError as error:
-        raise ContractError(str(error), code="bad-json" if error.code == "bad-json" else "job-id") from None
+def _job_id(value: object) -> UUID:
     if not isinstance(value, str):
         what = "is missing" if value is None else f"is {strict_json.kind_of(value)}, not a text"
         raise ContractError(f"job_id {what}", code="job-id")
@@ -242,28 +249,30 @@ def _short_text(field: str, value: object, *, code: str) -> str:
 
 
 def _input(sent: _Sent) -> str:
-    size = len(sent.input_text.encode())
+    if not sent.input_text:
+        raise ContractError("input is missing", code="input")
+    size = _size(sent.input_text)
     if size > limits.INPUT_BYTES:
         message = f"input has {size} bytes, at most {limits.INPUT_BYTES} are allowed"
         raise ContractError(message, code="input-too-large")
-    value = sent.value("input")
-    if isinstance(value, dict):
-        return sent.input_text
-    if not isinstance(value, str):
-        what = "is missing" if value is None else f"is {strict_json.kind_of(value)}, not an object"
-        raise ContractError(f"input {what}", code="input")
     try:
-        strict_json.parse_object(value)
+        value = strict_json.parse(sent.input_text)
     except ContractError as error:
-        code = "input" if error.code in ("bad-json", "not-an-object") else error.code
+        code = "input" if error.code == "bad-json" and sent.input_is_text else error.code
         raise ContractError(f"input: {error}", code=code) from None
-    return value
+    if not isinstance(value, dict):
+        raise ContractError(f"input is {strict_json.kind_of(value)}, not an object", code="input")
+    return sent.input_text
 
 
 def _kept(input_text: str) -> str:
     """Return what a run that cannot run keeps of its input: JSON text of one string."""
-    size = len(input_text.encode())
+    size = _size(input_text)
     if size > limits.INPUT_BYTES:
-        digest = hashlib.sha256(input_text.encode()).hexdigest()
+        digest = hashlib.sha256(input_text.encode(errors="surrogatepass")).hexdigest()
         input_text = f"{input_text[: limits.INPUT_BYTES // 4]} … [cut, {size} bytes with SHA-256 {digest}]"
-    return json.dumps(input_text.replace("\0", "\\u0000"), ensure_ascii=False)
+    return json.dumps(escaped(input_text), ensure_ascii=False)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))

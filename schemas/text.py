@@ -26,6 +26,11 @@ def readable(text: str) -> str:
     return joined.replace("\0", REPLACEMENT)
 
 
+def escaped(text: str) -> str:
+    """Return *text* with each character that cannot be stored written as JSON escapes it, such as `\\u0000`."""
+    return _UNSTORABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def cut(text: str, limit: int) -> str:
     """Return readable *text* of at most *limit* code points; a text that was cut ends with a mark and its length."""
     whole = readable(text)
