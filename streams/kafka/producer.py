@@ -218,6 +218,7 @@ class EventProducer:
         return True
 
     def _settle(self, answers: Sequence[Answer]) -> None:
+        broken = False
         for future, error in answers:
             self._outstanding.pop(future, None)
             if error is None:
@@ -225,29 +226,33 @@ class EventProducer:
                 self._trouble = None
             elif error.code() not in _PURGED | REFUSALS:
                 self._trouble = (time.monotonic(), error.str())
-            if future.done():  # its caller was cancelled meanwhile
+            if future.done():  # its caller was cancelled, or it was given up with an earlier client
                 continue
             if error is None:
                 future.set_result(None)
             else:
+                broken |= error.code() in _BROKEN
                 _fail(future, _translated(error))
         self._settled.set()
+        if broken:
+            self._make_anew()
 
     def _note(self, client: PolledProducer, error: KafkaError) -> None:
         if self._trouble is None or time.monotonic() - self._trouble[0] > SILENCE_SECONDS:
             log.warning("Kafka: %s", error.str())
         self._trouble = (time.monotonic(), error.str())
         if error.fatal() and client in self._clients():
-            self._replace(client)
+            self._make_anew()
 
-    def _replace(self, broken: PolledProducer) -> None:
-        """Make a client anew whose numbering of records is broken for good: it would refuse everything from now on."""
-        log.error("the Kafka producer is broken and made anew: %s", self._trouble and self._trouble[1])
-        if broken is self._client:
-            self._client = self._new_client(self._settle_batched)
-        else:
-            self._one_by_one = None
-        broken.abandon()
+    def _make_anew(self) -> None:
+        """Replace a client whose numbering of records no broker takes any more: it would fail from now on."""
+        if self._closed:
+            return
+        log.warning("the Kafka producer is broken and made anew: %s", self._trouble and self._trouble[1])
+        broken = self._clients()
+        self._client, self._one_by_one = self._new_client(self._settle_batched), None
+        for client in broken:
+            client.abandon()
         self._give_up("the producer was made anew")
 
     def _give_up(self, why: str) -> None:
@@ -259,6 +264,17 @@ class EventProducer:
 
 
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+_BROKEN: Final = frozenset(
+    {
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError._FENCED,
+        KafkaError._FATAL,
+    }
+)
 
 
 def _fail(future: asyncio.Future[None], error: RecordRefused | BrokerUnavailable) -> None:
