@@ -6,4 +6,5 @@ pytest_plugins = [
     "tests.fixtures.grpc_server",
     "tests.fixtures.kafka",
     "tests.fixtures.postgres",
+    "tests.fixtures.registry",
 ]
