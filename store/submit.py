@@ -86,6 +86,18 @@ class Submits:
         self._announce([submission], submitted, letters=0)
         return submitted[0]
 
+    async def known(self, job_id: UUID, tenant_id: str, fingerprint: bytes) -> Submitted | None:
+        """Say what became of a request under *job_id* before; None when the id is unknown. Nothing is written.
+
+        A `submit` that follows decides by itself: this answer only saves the work of preparing it.
+
+        Raises:
+            StoreUnavailable: no usable answer; repeat the call.
+        """
+        asked = _asked(0, job_id, tenant_id, fingerprint, is_new=False)
+        rows = await self._database.rows("submit/known", {"asked": json.dumps([asked])})
+        return _found(job_id, rows[0], was_pruned=False) if rows else None
+
     async def batch(self, batch: IntakeBatch) -> BatchResult:
         """Write *batch* in one transaction: positions, runs, dead letters, or none of them.
 
@@ -183,14 +195,8 @@ async def _look(
     transaction: Transaction, submissions: Sequence[Submission], created: Mapping[int, object]
 ) -> dict[int, dict[str, Any]]:
     asked = [
-        {
-            "ordinal": ordinal,
-            "job_id": str(submission.job_id),
-            "tenant_id": submission.tenant_id,
-            "fingerprint": submission.fingerprint.hex(),
-            "is_new": ordinal in created,
-        }
-        for ordinal, submission in enumerate(submissions)
+        _asked(ordinal, each.job_id, each.tenant_id, each.fingerprint, is_new=ordinal in created)
+        for ordinal, each in enumerate(submissions)
     ]
     if not asked:
         return {}
@@ -198,19 +204,34 @@ async def _look(
     return {row["ordinal"]: row for row in rows}
 
 
+def _asked(ordinal: int, job_id: UUID, tenant_id: str, fingerprint: bytes, *, is_new: bool) -> dict[str, object]:
+    return {
+        "ordinal": ordinal,
+        "job_id": str(job_id),
+        "tenant_id": tenant_id,
+        "fingerprint": fingerprint.hex(),
+        "is_new": is_new,
+    }
+
+
 def _answer(submission: Submission, is_new: bool, known: Mapping[str, Any] | None, *, was_pruned: bool) -> Submitted:
-    if known is None:
-        if not is_new:
-            raise _RaceLost(f"run {submission.job_id} was there and is gone")
-        status = Status.QUEUED if submission.error is None else Status.FAILED
-        return Submitted(submission.job_id, SubmitOutcome.CREATED, status)
+    if known is not None:
+        return _found(submission.job_id, known, was_pruned=was_pruned)
+    if not is_new:
+        raise _RaceLost(f"run {submission.job_id} was there and is gone")
+    status = Status.QUEUED if submission.error is None else Status.FAILED
+    return Submitted(submission.job_id, SubmitOutcome.CREATED, status)
+
+
+def _found(job_id: UUID, known: Mapping[str, Any], *, was_pruned: bool) -> Submitted:
+    """Judge a row of submit/known.sql. With *was_pruned* the run in it is one that this transaction takes back."""
     if known["run_status"] is not None and not was_pruned:
-        same, status_text, outcome = known["run_same"], known["run_status"], SubmitOutcome.EXISTING
+        is_same, status, outcome = known["run_same"], known["run_status"], SubmitOutcome.EXISTING
     else:
-        same, status_text, outcome = known["pruned_same"], known["pruned_status"], SubmitOutcome.PRUNED
-    if not same:
-        return Submitted(submission.job_id, SubmitOutcome.CONFLICT, None)
-    return Submitted(submission.job_id, outcome, Status(status_text))
+        is_same, status, outcome = known["pruned_same"], known["pruned_status"], SubmitOutcome.PRUNED
+    if not is_same:
+        return Submitted(job_id, SubmitOutcome.CONFLICT, None)
+    return Submitted(job_id, outcome, Status(status))
 
 
 def _conflicts(records: Sequence[IntakeRecord], submitted: Sequence[Submitted]) -> list[DeadLetter]:

@@ -284,6 +284,24 @@ async def test_a_run_that_is_being_pruned_is_still_found(submits: Submits, sql: 
     assert await submits.submit(request) == Submitted(request.job_id, SubmitOutcome.EXISTING, Status.QUEUED)
 
 
+async def test_what_is_known_of_an_id_is_told_without_writing(submits: Submits, sql: Sql) -> None:
+    live, gone, new = submission(), submission(), submission()
+    await submits.submit(live)
+    await remember_pruned(sql, gone)
+    before = await counts(sql)
+
+    async def known(request: Submission, tenant_id: str = "default", fingerprint: bytes | None = None) -> object:
+        return await submits.known(request.job_id, tenant_id, fingerprint or request.fingerprint)
+
+    assert await known(new) is None
+    assert await known(live) == Submitted(live.job_id, SubmitOutcome.EXISTING, Status.QUEUED)
+    assert await known(live, fingerprint=b"other") == Submitted(live.job_id, SubmitOutcome.CONFLICT, None)
+    assert await known(live, "stranger") == Submitted(live.job_id, SubmitOutcome.CONFLICT, None)
+    assert await known(gone) == Submitted(gone.job_id, SubmitOutcome.PRUNED, Status.COMPLETED)
+    assert await known(gone, "stranger") == Submitted(gone.job_id, SubmitOutcome.CONFLICT, None)
+    assert await counts(sql) == before
+
+
 async def test_commits_wake_who_can_go_on(submits: Submits, woken: Woken) -> None:
     request = submission()
     await submits.submit(request)

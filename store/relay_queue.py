@@ -1,0 +1,127 @@
+"""The relay's queue, and who may empty which part of it.
+
+Jobs hash to a fixed number of shards. A relay publishes the shards whose leases it holds; the leases are rows, so that
+a relay that is gone is followed by another as soon as they run out. Rows leave the queue by id after the broker's
+acknowledgement, never by range, since ids become visible out of order.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from schemas import limits
+from schemas.text import cut
+from store.database import Database
+from store.dead_letters import letter_of
+from store.records import QueuedEvent, QueuedLetter
+
+_AFTER_SECONDS: Final = 0.05  # looked at its very end, a lease would still hold
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLeases:
+    """What one look at the shards found.
+
+    `held` is what the relay may publish until its leases end; a shard that is missing is lost. `share` is how many it
+    should hold, given how many relays there are: when it holds more, it lets what is in flight land and gives some
+    back. `pending` says that something waits in a shard held. The next look is due in `next_look_seconds`, to renew in
+    time and to follow a relay that is gone as soon as its leases end.
+    """
+
+    held: frozenset[int]
+    share: int
+    pending: bool
+    next_look_seconds: float
+
+
+class RelayQueue:
+    """What is to be published. Every method raises StoreUnavailable: repeat the call."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def lease_shards(self, *, owner: str, lease_seconds: float = 10) -> ShardLeases:
+        """Renew what *owner* holds and take what is free while it has less than its share. Nothing is given back.
+
+        Args:
+            owner: Names this relay; two live ones must not share a name.
+            lease_seconds: How long the leases hold, and how long a relay that is gone keeps its shards.
+        """
+        [row] = await self._rows("lease_shards", owner=owner, lease_seconds=lease_seconds, now=None)
+        next_look_seconds = lease_seconds / 3
+        if row["next_end_seconds"] is not None:
+            next_look_seconds = min(next_look_seconds, row["next_end_seconds"] + _AFTER_SECONDS)
+        return ShardLeases(frozenset(row["held"]), row["share"], row["pending"], next_look_seconds)
+
+    async def release_shards(self, *, owner: str, shards: Collection[int] | None = None) -> None:
+        """Give *shards* back, where *owner* still holds them; None gives back all, and *owner* is no longer counted."""
+        if shards is None:
+            await self._rows("leave", owner=owner)
+        else:
+            await self._rows("release_shards", owner=owner, shards=list(shards))
+
+    async def events(self, shards: Collection[int], *, limit: int, skip: Collection[UUID] = ()) -> list[QueuedEvent]:
+        """Return the oldest events to publish of each of *shards*, by shard and then in the order to publish them.
+
+        Rows that are in flight, were set aside or wait for their next try are among them: the relay knows which.
+
+        Args:
+            limit: Most rows per shard.
+            skip: Jobs whose rows are left out, and do not count.
+        """
+        rows = await self._rows("events", shards=list(shards), limit=limit, skip=list(skip))
+        return [QueuedEvent(**row) for row in rows]
+
+    async def letters(self, shards: Collection[int], *, limit: int, skip: Collection[int] = ()) -> list[QueuedLetter]:
+        """Return the oldest dead letters to publish of each of *shards*, as `events` does; *skip* has letter ids."""
+        rows = await self._rows("letters", shards=list(shards), limit=limit, skip=list(skip))
+        return [
+            QueuedLetter(
+                shard=row["shard"],
+                id=row["id"],
+                letter_id=row["letter_id"],
+                letter=letter_of(row),
+                received_at=row["received_at"],
+                attempts=row["attempts"],
+                next_try_at=row["next_try_at"],
+            )
+            for row in rows
+        ]
+
+    async def delete(self, rows: Collection[tuple[int, int]], *, owner: str) -> int:
+        """Take acknowledged rows, named by shard and id, out of the queue; their letters are SENT.
+
+        Returns:
+            How many were deleted. Fewer than *rows* when some were deleted before, or stand in shards that *owner* no
+            longer holds: whoever holds them publishes them again, with the same ids and bytes.
+        """
+        if not rows:
+            return 0
+        shards, ids = zip(*sorted(rows), strict=True)
+        [row] = await self._rows("delete", shards=list(shards), ids=list(ids), owner=owner, now=None)
+        return int(row["deleted"])
+
+    async def set_aside(self, shard: int, id: int, *, error: str, delay_seconds: float) -> int:
+        """Count a failed try of one row, keep why (its first 4,000 characters), and when it is tried next.
+
+        Returns:
+            The failed tries so far; 0 when the row is gone.
+        """
+        rows = await self._rows(
+            "set_aside",
+            shard=shard,
+            id=id,
+            error=cut(error, limits.ERROR),
+            delay_seconds=delay_seconds,
+            now=None,
+        )
+        return int(rows[0]["attempts"]) if rows else 0
+
+    async def backlog(self, *, limit: int = 100_000) -> int:
+        """Count what waits to be published, up to *limit*."""
+        [row] = await self._rows("backlog", limit=limit)
+        return int(row["backlog"])
+
+    async def _rows(self, statement: str, **params: object) -> list[dict[str, Any]]:
+        return await self._database.rows(f"relay_queue/{statement}", params)

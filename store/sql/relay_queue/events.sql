@@ -1,0 +1,19 @@
+-- The oldest unpublished events of each shard, leaving out the jobs that the relay skips. One statement and so one
+-- snapshot: ids of one job ascend with its seq and become visible in that order, so no event is seen before an earlier one.
+select queued.shard::integer as shard, queued.id, queued.job_id, queued.seq, event.event_id, event.type, event.step,
+       event.attempt, event.verdict, event.error, event.detail, event.status, event.occurred_at, event.contract_version,
+       event.format,
+       run.tenant_id, run.workflow_name, run.business_key, input.labels, input.trace_context,
+       queued.attempts, queued.next_try_at
+  from unnest(%(shards)s::smallint[]) as wanted(shard)
+  cross join lateral (
+    select shard, id, job_id, seq, attempts, next_try_at
+      from relay_queue
+     where relay_queue.shard = wanted.shard and kind = 'event' and job_id <> all (%(skip)s::uuid[])
+     order by id limit %(limit)s) queued
+  cross join lateral (select * from event where event.job_id = queued.job_id and event.seq = queued.seq offset 0) event
+  cross join lateral (
+    select tenant_id, workflow_name, business_key from run where run.job_id = queued.job_id offset 0) run
+  left join lateral (select labels, trace_context from run_input where run_input.job_id = queued.job_id offset 0) input
+    on true
+ order by queued.shard, queued.id

@@ -1,0 +1,12 @@
+-- The oldest unpublished dead letters of each shard, leaving out those that the relay skips.
+select queued.shard::integer as shard, queued.id, queued.attempts, queued.next_try_at, letter.letter_id,
+       letter.cluster_id, letter.topic_id, letter.topic, letter.partition, letter.record_offset, letter.record_time,
+       letter.content_hash, letter.key, letter.value, letter.headers, letter.code, letter.reason, letter.received_at
+  from unnest(%(shards)s::smallint[]) as wanted(shard)
+  cross join lateral (
+    select shard, id, letter_id, attempts, next_try_at
+      from relay_queue
+     where relay_queue.shard = wanted.shard and kind = 'letter' and letter_id <> all (%(skip)s::bigint[])
+     order by id limit %(limit)s) queued
+  cross join lateral (select * from dead_letter where dead_letter.letter_id = queued.letter_id offset 0) letter
+ order by queued.shard, queued.id
