@@ -82,7 +82,17 @@ class TopicAdmin:
         return plan
 
     async def cluster(self, topics: Topics) -> Cluster:
-        """What the cluster has of *topics*."""
+        """What the cluster has of *topics*.
+
+        Raises:
+            SettingsInvalid: Kafka refuses to tell, for want of rights say.
+        """
+        try:
+            return await self._described(topics)
+        except KafkaException as error:
+            raise SettingsInvalid([f"Kafka refuses to describe the topics: {_text(error)}"]) from error
+
+    async def _described(self, topics: Topics) -> Cluster:
         # The names are picked from the whole list: a broker that creates topics by itself makes those it is asked for.
         metadata = await self._metadata()
         names = [topic.name for topic in topics.all() if topic.name in metadata.topics]
