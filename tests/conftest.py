@@ -6,5 +6,6 @@ pytest_plugins = [
     "tests.fixtures.grpc_server",
     "tests.fixtures.kafka",
     "tests.fixtures.postgres",
+    "tests.fixtures.intake",
     "tests.fixtures.registry",
 ]

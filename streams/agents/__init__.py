@@ -1,0 +1,1 @@
+"""The Faust agents: thin, and never aware of each other."""

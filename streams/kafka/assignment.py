@@ -1,0 +1,134 @@
+"""What this worker may read at the moment, and how far the rows of each partition have come."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from store.records import PositionMove
+
+Partition = tuple[str, int]
+"""Topic and number."""
+
+
+class AssignmentEnded(Exception):
+    """The partitions were taken away, or are read from another place: drop the work. It is read again."""
+
+
+@dataclass(slots=True)
+class AssignedPartition:
+    """One partition of an assignment.
+
+    `stored` is the position in the database as this worker read it at the start or wrote it last, None where there is
+    none: what a compare-and-set must find. `next_offset` is where the next fetched record can stand at the earliest.
+    """
+
+    topic_id: str
+    stored: int | None
+    next_offset: int
+
+
+class Assignment:
+    """The partitions that this worker reads, from one seek until the next change of anything about them.
+
+    Every record carries the assignment it was fetched under. One that ended accepts nothing more: its records are
+    dropped wherever they are, since the next reader starts at or before them.
+    """
+
+    def __init__(self, number: int, cluster_id: str, partitions: Mapping[Partition, AssignedPartition]) -> None:
+        self.number = number
+        self.cluster_id = cluster_id
+        self.partitions = partitions
+        self.unstored_records = 0
+        self.unstored_bytes = 0
+        self._ended = asyncio.Event()
+        self._at_work = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._room = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
+
+    def end(self) -> None:
+        """Let no further work begin. Work that waits for something raises AssignmentEnded."""
+        self._ended.set()
+        self._room.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but no longer than the assignment lasts.
+
+        Raises:
+            AssignmentEnded: it has ended, now or before.
+        """
+        try:
+            await asyncio.wait_for(self._ended.wait(), seconds)
+        except TimeoutError:
+            return
+        raise AssignmentEnded
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Count the caller as at work on a batch, so that whoever ends the assignment can wait for it.
+
+        Raises:
+            AssignmentEnded: it has ended; the batch must not be begun.
+        """
+        if self.ended:
+            raise AssignmentEnded
+        self._at_work += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._idle.set()
+
+    async def idle(self) -> None:
+        """Wait until nobody is at work on a batch."""
+        await self._idle.wait()
+
+    def fetched(self, partition: Partition, first_offset: int, last_offset: int) -> bool:
+        """Note records as fetched. False means that they stand before what was read: the log is not what it was."""
+        state = self.partitions[partition]
+        if first_offset < state.next_offset:
+            return False
+        state.next_offset = last_offset + 1
+        return True
+
+    def buffered(self, size: int) -> None:
+        """Note one record of *size* bytes as waiting to be stored."""
+        self.unstored_records += 1
+        self.unstored_bytes += size
+
+    def unbuffered(self, records: int, size: int) -> None:
+        """Note that *records* of *size* bytes together wait no longer."""
+        self.unstored_records -= records
+        self.unstored_bytes -= size
+        self._room.set()
+
+    async def room(self, most_records: int, most_bytes: int) -> None:
+        """Wait until fewer than *most_records* records and *most_bytes* bytes wait to be stored, or the end."""
+        while not self.ended and (self.unstored_records >= most_records or self.unstored_bytes >= most_bytes):
+            self._room.clear()
+            await self._room.wait()
+
+    def moves(self, next_offsets: Mapping[Partition, int]) -> list[PositionMove]:
+        """Return the compare-and-sets that bring the stored positions to *next_offsets*."""
+        return [
+            PositionMove(
+                topic=partition[0],
+                partition=partition[1],
+                topic_id=self.partitions[partition].topic_id,
+                expected=self.partitions[partition].stored,
+                next_offset=next_offset,
+            )
+            for partition, next_offset in next_offsets.items()
+        ]
+
+    def moved(self, moves: Iterable[PositionMove]) -> None:
+        """Note *moves* as committed."""
+        for move in moves:
+            self.partitions[move.topic, move.partition].stored = move.next_offset

@@ -1,0 +1,48 @@
+"""A record as it was read, byte for byte."""
+
+import hashlib
+from dataclasses import dataclass
+
+from store.records import Headers, RecordIdentity
+
+_NULL = b"\x00"
+_PRESENT = b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a source topic. `timestamp_ms` is as on the record: milliseconds since 1970, -1 for none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
+    def identity(self, cluster_id: str, topic_id: str) -> RecordIdentity:
+        """Return what tells this record from every other one, of other topics of the same name too."""
+        return RecordIdentity(
+            cluster_id=cluster_id,
+            topic_id=topic_id,
+            topic=self.topic,
+            partition=self.partition,
+            offset=self.offset,
+            timestamp_ms=self.timestamp_ms,
+            content_hash=content_hash(self.key, self.value),
+        )
+
+
+def content_hash(key: bytes | None, value: bytes | None) -> bytes:
+    """Return the SHA-256 of key and value, in which absent and empty differ and the two cannot run into each other."""
+    digest = hashlib.sha256()
+    for part in (key, value):
+        digest.update(_NULL if part is None else _PRESENT + len(part).to_bytes(8) + part)
+    return digest.digest()

@@ -1,0 +1,266 @@
+"""Faust's Kafka transport: committed records only, a short fetch wait, and reading that begins where we say.
+
+Faust's own consumer reads uncommitted records, waits 1.5 s in a fetch, begins at Kafka's committed offset and drops
+everything below the highest offset it has seen of a partition, for good when the log was replaced. Here nothing is read
+before the starting points of an assignment are known, and each record carries the assignment it was fetched under.
+"""
+
+import asyncio
+import itertools
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any, ClassVar, Final, TypeVar
+
+import faust
+from aiokafka.errors import KafkaError
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, ConsumerMessage
+from yarl import URL
+
+from schemas.errors import BrokerUnavailable, StoreUnavailable
+from streams.kafka.assignment import Assignment, Partition
+from streams.kafka.consumer_thread import IntakeConsumerThread
+from streams.kafka.offsets import Offsets
+from streams.kafka.positions import Bounds, StartingPoints
+from streams.kafka.records import Record
+
+_log = logging.getLogger(__name__)
+
+# Faust waits for the seek no longer than a request time-out and then for ever: it goes on behind this.
+_SEEK_PATIENCE_SECONDS: Final = 5.0
+# How long a rebalance waits for the transaction in hand, and for its offsets.
+_SETTLE_SECONDS: Final = 5.0
+_FLUSH_SECONDS: Final = 2.0
+_NOTHING_TO_READ_SECONDS: Final = 0.05
+_FIRST_DELAY_SECONDS: Final = 0.1
+_LONGEST_DELAY_SECONDS: Final = 2.0
+
+_Answer = TypeVar("_Answer")
+
+
+class IntakeMessage(ConsumerMessage):
+    """A record on its way through Faust, with the assignment it was fetched under."""
+
+    __slots__ = ("assignment", "record")
+
+    record: Record
+    assignment: Assignment
+
+
+class IntakeConsumer(driver.Consumer):
+    """Reads what `StartingPoints` says, from where it says."""
+
+    transport: "IntakeTransport"
+    _thread: IntakeConsumerThread
+
+    def __init__(self, transport: "IntakeTransport", *args: Any, **kwargs: Any) -> None:
+        super().__init__(transport, *args, **kwargs)
+        self.current: Assignment | None = None
+        self.waits_for: str | None = None
+        """Why nothing can be read although partitions are assigned; None while it can."""
+        self._read_offset = _NoReadOffsets()
+        self._fetched_under: Assignment | None = None
+        self._assigned: frozenset[Partition] = frozenset()
+        self._beginning: asyncio.Task[None] | None = None
+        self._numbers = itertools.count(1)
+
+    def _new_consumer_thread(self) -> IntakeConsumerThread:
+        return IntakeConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    # What Faust calls, in the order of a rebalance.
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Let the batch in hand and its offsets through, drop the rest, then let the partitions go."""
+        self._assigned = frozenset()
+        ended = self._end()
+        await super().on_partitions_revoked(revoked)
+        await self._settle(ended)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        self._assigned = frozenset((partition.topic, partition.partition) for partition in assigned)
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    async def perform_seek(self) -> None:
+        """Find the starting points of the assignment and seek to them.
+
+        Returns after a few seconds even if they are not found yet, because the store is away, say: nothing is read
+        until they are. Faust asks again whenever it threw fetched records away, which needs no second seek.
+        """
+        if self._beginning is None and self._assigned:
+            self._begin()
+        if self._beginning is not None:
+            await asyncio.wait({self._beginning}, timeout=_SEEK_PATIENCE_SECONDS)
+
+    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, list[Any]]:
+        if self.current is None:
+            await asyncio.sleep(_NOTHING_TO_READ_SECONDS)
+            return {}
+        if not await self._room(self.current, timeout):
+            return {}
+        most = self.app.conf.broker_max_poll_records
+        number, fetched = await self.in_thread(self._thread.fetched(active_partitions or set(), timeout, most))
+        assignment = self.current
+        if assignment is None or assignment.number != number:
+            return {}
+        for partition, records in fetched.items():
+            if not assignment.fetched((partition.topic, partition.partition), records[0].offset, records[-1].offset):
+                self.begin_again(assignment, f"{partition} went back to {records[0].offset}: its log was replaced")
+                return {}
+        self._fetched_under = assignment
+        return fetched
+
+    def _to_message(self, tp: TP, record: Any) -> IntakeMessage:
+        assert self._fetched_under is not None
+        message = IntakeMessage(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp / 1000,
+            record.timestamp_type,
+            record.headers,
+            record.key,
+            record.value,
+            record.checksum,
+            tp=tp,
+            generation_id=self.app.consumer_generation_id,
+        )
+        message.assignment = self._fetched_under
+        message.record = Record(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+        )
+        message.assignment.buffered(message.record.size)
+        return message
+
+    # What the rest of intake calls.
+
+    def begin_again(self, assignment: Assignment, why: str) -> None:
+        """Find the starting points anew, since *assignment* no longer says what is so. Only the current one counts."""
+        if assignment is not self.current:
+            return
+        _log.warning("the partitions are read anew: %s", why)
+        self._end()
+        self._begin()
+
+    async def finish(self) -> None:
+        """Read nothing more, let the batch in hand and its offsets through."""
+        self._assigned = frozenset()
+        await self._settle(self._end())
+
+    async def committed(self, partitions: Collection[Partition]) -> Mapping[Partition, int | None]:
+        return await self.in_thread(self._thread.committed(partitions))
+
+    async def bounds(self, partitions: Collection[Partition]) -> Mapping[Partition, Bounds]:
+        return await self.in_thread(self._thread.bounds(partitions))
+
+    async def in_thread(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+        """Run *work* in the loop of the Kafka client.
+
+        Raises:
+            BrokerUnavailable: the client got no answer, or lost the partitions meanwhile.
+        """
+        loop = self._thread.thread_loop
+        if not loop.is_running():
+            work.close()
+            raise BrokerUnavailable("the Kafka client does not run")
+        try:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"Kafka: {error!r}") from error
+
+    def _begin(self) -> None:
+        self._beginning = asyncio.create_task(self._begin_or_crash(), name="intake: starting points")
+
+    def _end(self) -> Assignment | None:
+        ended, self.current = self.current, None
+        if self._beginning is not None:
+            self._beginning.cancel()
+            self._beginning = None
+        if ended is not None:
+            ended.end()
+        return ended
+
+    async def _begin_or_crash(self) -> None:
+        try:
+            await self._begin_patiently()
+        except Exception as error:  # noqa: BLE001  # the task's edge: what nobody expected ends the app, not reading alone
+            await self.crash(error)
+
+    async def _begin_patiently(self) -> None:
+        delay = _FIRST_DELAY_SECONDS
+        while True:
+            try:
+                await self._begin_once()
+            except (StoreUnavailable, BrokerUnavailable) as error:
+                self.current = None
+                self.waits_for = str(error)
+                _log.warning("the starting points of %d partitions are not known yet: %s", len(self._assigned), error)
+            else:
+                self.waits_for = None
+                return
+            await asyncio.sleep(delay * random.uniform(0.5, 1))
+            delay = min(delay * 2, _LONGEST_DELAY_SECONDS)
+
+    async def _begin_once(self) -> None:
+        assignment = await self.transport.starts.assignment(next(self._numbers), self._assigned, self)
+        # Before the seek: the first records may be fetched right behind it.
+        self.current = assignment
+        begins = {partition: state.next_offset for partition, state in assignment.partitions.items()}
+        await self.in_thread(self._thread.seek_all(assignment.number, begins))
+
+    async def _settle(self, ended: Assignment | None) -> None:
+        if ended is None:
+            return
+        try:
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await ended.idle()
+        except TimeoutError:
+            _log.warning("the batch in hand is not stored after %g s: it is read again", _SETTLE_SECONDS)
+        await self.transport.offsets.flush(ended, _FLUSH_SECONDS)
+
+    async def _room(self, assignment: Assignment, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await assignment.room(self.transport.read_ahead_records, self.transport.read_ahead_bytes)
+        except TimeoutError:
+            return False
+        return True
+
+
+class IntakeTransport(driver.Transport):
+    """Give it to an App as `app.transport` before its first agent is declared."""
+
+    Consumer: ClassVar[type[IntakeConsumer]] = IntakeConsumer
+
+    def __init__(
+        self,
+        url: list[URL],
+        app: faust.App,
+        *,
+        starts: StartingPoints,
+        offsets: Offsets,
+        read_ahead_records: int,
+        read_ahead_bytes: int,
+    ) -> None:
+        super().__init__(url, app)
+        self.starts = starts
+        self.offsets = offsets
+        self.read_ahead_records = read_ahead_records
+        self.read_ahead_bytes = read_ahead_bytes
+
+
+class _NoReadOffsets(defaultdict[TP, int | None]):
+    """Stands for Faust's memory of the highest offset read: whatever is fetched is passed on."""
+
+    def __getitem__(self, partition: TP) -> None:
+        return None
+
+    def __setitem__(self, partition: TP, offset: int | None) -> None:
+        pass
