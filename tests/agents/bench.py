@@ -1,0 +1,197 @@
+"""Intake on real parts: a request topic, a group, and as many workers as a test wants, all in its own loop."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from psycopg.rows import dict_row
+
+from schemas.topics import Format, Role, Topic
+from store.database import Database
+from store.definitions import Definitions
+from store.positions import Positions
+from store.submit import Submits
+from streams.agents.accept import Accept
+from streams.agents.decode import Registry
+from streams.app import IntakeService, IntakeSettings
+from streams.kafka.identities import TopicIdentities
+from streams.kafka.positions import StartingPoints
+from streams.kafka.security import KafkaSecurity
+from streams.metrics import Metrics
+from streams.verbs.plans import Plans
+from streams.verbs.submit import Submitter
+from tests.fixtures.kafka import Kafka
+
+WAIT_SECONDS = 30.0
+# Apache Kafka refuses a shorter one than six seconds; with the embedded broker joining takes half of it.
+SESSION_SECONDS = {"apache": 6.0, "embedded": 2.0}
+
+
+def request_value(job_id: UUID | None = None, **changes: Any) -> bytes:
+    """A request in plain JSON. Nothing of its name is stored, so its run is born FAILED: a run, a row and an event."""
+    return json.dumps({"job_id": str(job_id or uuid4()), "workflow_name": "no-such", "input": {}, **changes}).encode()
+
+
+@dataclass
+class IntakeWorker:
+    """What one worker process would hold."""
+
+    service: IntakeService
+    metrics: Metrics
+    running: "asyncio.Task[None]"
+
+    async def ready(self) -> None:
+        await until(lambda: self.service.health().ready, lambda: self.service.health().detail)
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"workflow_runs_{name}", labels) or 0
+
+
+@dataclass
+class IntakeBench:
+    """A topic, a group and a database, and ways to put something in and to look at what came of it."""
+
+    kafka: Kafka
+    database_url: str
+    topic: str
+    group: str
+    registry: Registry
+    partitions: int = 1
+    batch_records: int = 500
+    _producer: Producer | None = field(default=None, repr=False)
+
+    def produce(
+        self,
+        *values: bytes | None,
+        key: bytes | None = None,
+        partition: int = 0,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Put *values* on the topic, in order, and wait until they are there."""
+        if self._producer is None:
+            self._producer = Producer({"bootstrap.servers": self.kafka.bootstrap, "linger.ms": 5})
+        for value in values:
+            self._producer.produce(self.topic, value, key, partition, headers=list(headers), timestamp=timestamp_ms)
+        assert self._producer.flush(WAIT_SECONDS) == 0
+
+    @asynccontextmanager
+    async def worker(self, *, group_lost_seconds: float = 90.0) -> AsyncIterator[IntakeWorker]:
+        """A worker that reads from when it has joined the group until the block ends."""
+        metrics = Metrics()
+        database = Database(self.database_url, pool_size=4, statement_timeout_seconds=5)
+        await database.open()
+        topic = Topic(
+            name=self.topic,
+            role=Role.REQUESTS,
+            formats=(Format.PROTOBUF, Format.JSON),
+            subject=f"{self.topic}-value",
+            partitions=self.partitions,
+            replication=1,
+            config=MappingProxyType({}),
+            tenant="default",
+        )
+        accept = Accept(
+            group_id=self.group,
+            topic=topic,
+            submitter=Submitter(Plans(Definitions(database)), max_attempts=3),
+            registry=self.registry,
+            batches=Submits(database, on_committed=lambda payloads: None),
+            metrics=metrics,
+        )
+        starts = StartingPoints(
+            group_id=self.group,
+            positions=Positions(database),
+            identities=TopicIdentities(self.kafka.bootstrap, KafkaSecurity()),
+            metrics=metrics,
+            seconds_between_looks=0.1,
+        )
+        settings = IntakeSettings(
+            bootstrap=self.kafka.bootstrap,
+            security=KafkaSecurity(),
+            group=self.group,
+            topic=topic,
+            session_timeout_seconds=SESSION_SECONDS[self.kafka.kind],
+            batch_records=self.batch_records,
+        )
+        service = IntakeService(
+            settings, accept=accept, starts=starts, metrics=metrics, group_lost_seconds=group_lost_seconds
+        )
+        running = asyncio.create_task(service.run())
+        try:
+            yield IntakeWorker(service, metrics, running)
+        finally:
+            assert await service.stop(), "intake did not end in time"
+            await running
+            await database.close()
+
+    async def rows(self, statement: str, *params: Any) -> list[dict[str, Any]]:
+        """What *statement* finds in the store's tables."""
+        async with await psycopg.AsyncConnection.connect(
+            self.database_url, autocommit=True, row_factory=dict_row, options="-c search_path=workflow_runs"
+        ) as connection:
+            return await (await connection.execute(statement.encode(), params)).fetchall()
+
+    async def runs(self) -> int:
+        return int((await self.rows("SELECT count(*) FROM run"))[0]["count"])
+
+    async def letters(self) -> list[dict[str, Any]]:
+        return await self.rows("SELECT * FROM dead_letter ORDER BY letter_id")
+
+    async def has_runs(self, count: int) -> None:
+        """Wait until there are *count* runs; fails when there are more."""
+        found = -1
+
+        async def enough() -> bool:
+            nonlocal found
+            found = await self.runs()
+            return found >= count
+
+        await until(enough, lambda: f"{found} of {count} runs")
+        assert found == count
+
+    def committed(self, partition: int = 0) -> int:
+        """The group's committed offset; -1001 when there is none."""
+        asked = [ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.topic, partition)])]
+        [answer] = self.kafka.admin.list_consumer_group_offsets(asked).values()
+        [position] = answer.result(WAIT_SECONDS).topic_partitions
+        assert position.error is None
+        return int(position.offset)
+
+    async def has_committed(self, offset: int, partition: int = 0) -> None:
+        await until(lambda: self.committed(partition) == offset, lambda: f"{self.committed(partition)}, not {offset}")
+
+    def commit(self, offset: int, partition: int = 0) -> None:
+        """Move the committed offset, as an operator does while no worker reads."""
+        moved = [ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.topic, partition, offset)])]
+        [answer] = self.kafka.admin.alter_consumer_group_offsets(moved).values()
+        answer.result(WAIT_SECONDS)
+
+    async def position(self, partition: int = 0) -> Mapping[str, Any]:
+        [row] = await self.rows(
+            "SELECT * FROM intake_position WHERE group_id = %s AND topic = %s AND partition = %s",
+            *(self.group, self.topic, partition),
+        )
+        return row
+
+
+async def until(holds: Any, told: Any, seconds: float = WAIT_SECONDS) -> None:
+    """Return once *holds* answers true; fail with what *told* says when it does not in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                answer = holds()
+                if asyncio.iscoroutine(answer):
+                    answer = await answer
+                if answer:
+                    return
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"after {seconds:g} s: {told()}") from None
