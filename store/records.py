@@ -1,5 +1,6 @@
 """What the store hands out and takes: plain values, no connection behind them."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +31,7 @@ class ClaimedRun:
     tenant_id: str
     workflow_name: str
     fence: int
+    lease_owner: str
     seq: int
     attempt: int
     attempt_step: str | None
@@ -50,13 +52,16 @@ class ClaimedRun:
 class HeldRun:
     """A claimed run while this process works on it: the claim, and the number of the last event under it.
 
-    `seq` grows with each applied move. `held_until` is the holder's own limit on the monotonic clock: the time the claim
-    or renewal was sent plus the lease less a tenth. Past it nothing may be called or written.
+    `seq` grows with each announced move. `held_until` is the holder's own limit on the monotonic clock: the time the
+    claim or renewal was sent plus the lease less a tenth. Past it nothing may be called or written. `leaving` is set
+    once a move that ends the claim is under way, and `last_move` is what became of the latest move, or will.
     """
 
     claim: ClaimedRun
     seq: int
     held_until: float
+    leaving: bool = False
+    last_move: "asyncio.Future[MoveResult] | None" = field(default=None, repr=False, compare=False)
 
     @property
     def job_id(self) -> UUID:
@@ -67,8 +72,8 @@ class HeldRun:
         return self.claim.fence
 
     def try_of(self, step: str | None) -> int:
-        """Number of the try that runs *step* now: its failed tries so far, and one."""
-        return 1 + (self.claim.attempt if step is not None and step == self.claim.attempt_step else 0)
+        """Number of the try that runs *step* now, None for the workflow itself: its failed tries so far, and one."""
+        return 1 + (self.claim.attempt if step == self.claim.attempt_step else 0)
 
 
 class MoveResult(StrEnum):
@@ -122,7 +127,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class RecordIdentity:
-    """Where a Kafka record stood and what it was: an offset alone names nothing, since topics are deleted and made again."""
+    """Where a Kafka record stood and what it was: an offset alone names nothing, since topics are made again."""
 
     cluster_id: str
     topic_id: str

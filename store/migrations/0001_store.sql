@@ -67,7 +67,8 @@ create table run (
   lease_owner        text,
   attempt_step       text,
   next_target        text,                              -- what the next call goes to; set exactly while QUEUED
-  resume_target      text,                              -- where an answer sends a parked run
+  resume_target      text,                              -- where it is queued next: by an answer while WAITING, by a lost
+                                                        -- lease while RUNNING (then what it was claimed for)
   outstanding_step   text,
   shard              smallint not null,
   engine_level       smallint not null,
@@ -87,8 +88,8 @@ create table run (
   constraint run_leased_iff_running
     check ((status = 'RUNNING') = (lease_owner is not null) and (status = 'RUNNING') = (lease_until is not null)),
   constraint run_targeted_iff_queued check ((status = 'QUEUED') = (next_target is not null)),
-  constraint run_outstanding_iff_waiting
-    check ((status = 'WAITING') = (outstanding_step is not null) and (status = 'WAITING') = (resume_target is not null)),
+  constraint run_outstanding_iff_waiting check ((status = 'WAITING') = (outstanding_step is not null)),
+  constraint run_resumable_iff_away check ((status in ('RUNNING', 'WAITING')) = (resume_target is not null)),
   constraint run_completed_iff_settled
     check ((status in ('COMPLETED', 'FAILED', 'DEAD', 'CANCELLED')) = (completed_at is not null)),
   constraint run_counters_not_negative

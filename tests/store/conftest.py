@@ -1,11 +1,18 @@
 """An open store on the test's own database."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
+from store.answers import Answers
+from store.committer import Committer
+from store.control import Control
 from store.database import Database
+from store.moves import Moves
 from store.submit import Submits
+from store.upkeep import Upkeep
+from tests.store.given import LEASE_SECONDS, Given
 from tests.store.samples import Sql, Woken, connected
 
 
@@ -33,3 +40,27 @@ def woken() -> Woken:
 @pytest.fixture
 def submits(database: Database, woken: Woken) -> Submits:
     return Submits(database, on_committed=woken)
+
+
+@pytest.fixture
+async def committer(database: Database, woken: Woken) -> AsyncIterator[Committer]:
+    """A committer at work."""
+    committer = Committer(database, on_committed=woken)
+    running = asyncio.create_task(committer.run())
+    yield committer
+    await asyncio.wait_for(committer.close(), 10)
+    await running
+
+
+@pytest.fixture
+def given(database: Database, submits: Submits, committer: Committer, woken: Woken, sql: Sql) -> Given:
+    return Given(
+        database=database,
+        submits=submits,
+        moves=Moves(committer),
+        answers=Answers(database, on_committed=woken),
+        control=Control(database, on_committed=woken),
+        upkeep=Upkeep(database, lease_seconds=LEASE_SECONDS, max_lost_leases=3, on_committed=woken),
+        woken=woken,
+        sql=sql,
+    )

@@ -1,0 +1,89 @@
+"""Housekeeping: what must happen to runs that nobody works on."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+from schemas.errors import StoreUnavailable
+from store.database import Database
+from store.notify import READY, RELAY, OnCommitted
+
+_IDLE_SECONDS: Final = 5.0
+_BUSY_SECONDS: Final = 1.0
+_AT_ONCE_SECONDS: Final = 0.01
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep did: runs queued again, runs given up as DEAD, and after how many seconds to sweep next."""
+
+    expired: int
+    dead: int
+    next_look_seconds: float
+
+
+class Upkeep:
+    """Takes runs back from holders that vanished. Any number of workers may do so at once."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lease_seconds: float,
+        max_lost_leases: int,
+        on_committed: OnCommitted,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """*max_lost_leases*: a run whose claims expired this often, one after the other, becomes DEAD."""
+        self._database = database
+        self._patience_seconds = lease_seconds / 2
+        self._ceiling = max_lost_leases
+        self._on_committed = on_committed
+        self._clock = clock
+        self._not_before = 0.0
+        self._away = False
+
+    async def sweep(self, *, limit: int = 100) -> Swept:
+        """Expire up to *limit* leases that ran out: their runs are queued again in their old place, or become DEAD.
+
+        After an outage nothing is expired for half a lease: the holders could not renew, and are not to blame.
+
+        Raises:
+            StoreUnavailable: sweep again; what was expired stays so.
+        """
+        try:
+            rows = await self._database.rows("upkeep/next_expiry", {"now": None})
+            seconds = cast(float, rows[0]["seconds"]) if rows else None
+            self._came_back()
+            if seconds is None:
+                return Swept(0, 0, _IDLE_SECONDS)
+            if seconds > 0:
+                return Swept(0, 0, min(seconds + _AT_ONCE_SECONDS, _BUSY_SECONDS))
+            if self._clock() < self._not_before:
+                return Swept(0, 0, _BUSY_SECONDS)
+            return await self._expire(limit)
+        except StoreUnavailable:
+            self._away = True
+            raise
+
+    def _came_back(self) -> None:
+        if self._away:
+            self._away = False
+            self._not_before = self._clock() + self._patience_seconds
+
+    async def _expire(self, limit: int) -> Swept:
+        async with self._database.transaction() as transaction:
+            picked = await transaction.rows("upkeep/pick_expired", {"limit": limit, "now": None})
+            job_ids = [row["job_id"] for row in picked]
+            params = {"job_ids": job_ids, "ceiling": self._ceiling, "now": None}
+            moved = await transaction.rows("upkeep/expire", params) if job_ids else []
+        dead = sum(1 for row in moved if row["dead"])
+        for row in moved:
+            _log.warning("run %s: %s", row["job_id"], row["error"], extra={"job_id": str(row["job_id"])})
+        if payloads := ({RELAY} if dead else set()) | ({READY} if len(moved) > dead else set()):
+            self._on_committed(payloads)
+        return Swept(len(moved) - dead, dead, _AT_ONCE_SECONDS if len(picked) == limit else _BUSY_SECONDS)
