@@ -171,7 +171,6 @@ async def test_what_waits_in_a_held_shard_is_pending(queue: RelayQueue, submits:
     assert not (await queue.lease_shards(owner="b")).pending
 
 
-@pytest.mark.spec(91)
 async def test_a_queued_event_is_the_outbox_row_with_what_its_run_never_changes(
     queue: RelayQueue, submits: Submits, sql: Sql
 ) -> None:
