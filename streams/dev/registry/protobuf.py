@@ -2,22 +2,18 @@
 
 import base64
 import binascii
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from google.protobuf import descriptor_pool
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
 
+from streams.dev.protoc import CompileFailed, compile_protos
 from streams.dev.registry.model import Imported, InvalidSchema, Schema
 
 _ROOT: Final = "default"
-_COMPILE_SECONDS: Final = 20.0
 _TYPE: Final = FieldDescriptorProto
 # Types within one set can be read as each other without loss of the field.
 _INTERCHANGEABLE: Final = (
@@ -83,22 +79,11 @@ def _files(imports: Mapping[str, Imported]) -> dict[str, FileDescriptorProto]:
 
 
 def _compile(text: str, imported: Iterable[FileDescriptorProto]) -> FileDescriptorProto:
-    with tempfile.TemporaryDirectory(prefix="workflow-runs-registry-") as name:
-        folder = Path(name)
-        (folder / f"{_ROOT}.proto").write_text(text)
-        (folder / "imported").write_bytes(FileDescriptorSet(file=imported).SerializeToString())
-        command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", "--descriptor_set_in=imported", "-oout"]
-        done = subprocess.run(
-            [*command, f"{_ROOT}.proto"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=_COMPILE_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise InvalidSchema(done.stderr.strip())
-        return FileDescriptorSet.FromString((folder / "out").read_bytes()).file[0]
+    try:
+        [file] = compile_protos({f"{_ROOT}.proto": text}, imported)
+    except CompileFailed as error:
+        raise InvalidSchema(str(error)) from error
+    return file
 
 
 def _link(file: FileDescriptorProto, imported: Iterable[FileDescriptorProto]) -> None:
