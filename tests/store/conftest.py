@@ -53,8 +53,10 @@ async def committer(database: Database, woken: Woken) -> AsyncIterator[Committer
 
 
 @pytest.fixture
-def given(database: Database, submits: Submits, committer: Committer, woken: Woken, sql: Sql) -> Given:
-    return Given(
+async def given(
+    database: Database, submits: Submits, committer: Committer, woken: Woken, sql: Sql
+) -> AsyncIterator[Given]:
+    given = Given(
         database=database,
         submits=submits,
         moves=Moves(committer),
@@ -64,3 +66,5 @@ def given(database: Database, submits: Submits, committer: Committer, woken: Wok
         woken=woken,
         sql=sql,
     )
+    yield given
+    await given.close()

@@ -1,10 +1,11 @@
 """Runs in the state a test begins with, and what became of them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
+from schemas.errors import LeaseLost
 from schemas.events import EventType, Status
 from store.answers import Answers
 from store.control import Control
@@ -32,9 +33,16 @@ class Given:
     upkeep: Upkeep
     woken: Woken
     sql: Sql
+    opened: list[Leases] = field(default_factory=list)
 
     def leases(self, owner: str, *, lease_seconds: float = LEASE_SECONDS, engine_level: int = 1) -> Leases:
-        return Leases(self.database, owner=owner, lease_seconds=lease_seconds, engine_level=engine_level)
+        leases = Leases(self.database, owner=owner, lease_seconds=lease_seconds, engine_level=engine_level)
+        self.opened.append(leases)
+        return leases
+
+    async def close(self) -> None:
+        for leases in self.opened:
+            await leases.close()
 
     async def run(self, **changes: Any) -> UUID:
         """A queued run."""
@@ -90,6 +98,14 @@ class Given:
         assert row["seq"] == len(seqs)
         return [" ".join(filter(None, (EventType(event["type"]).name, event["step"]))) for event in events]
 
+    async def ignoring_a_lost_lease(self, move: Awaitable[None]) -> bool:
+        """Whether the move was made."""
+        try:
+            await move
+        except LeaseLost:
+            return False
+        return True
+
     async def everything(self, job_id: UUID) -> list[object]:
         """All that the tables hold of a run, to show that nothing changed."""
         found: list[object] = []
@@ -99,13 +115,17 @@ class Given:
         return found
 
 
+def worker(run: HeldRun) -> str:
+    return run.claim.lease_owner
+
+
 def finished(step_index: int = 0, step: str = "tokenize", response: object = None) -> StoredCheckpoint:
     return StoredCheckpoint(
         step_index, step, skipped=False, response={"n": step_index} if response is None else response
     )
 
 
-HOLDER_MOVES: dict[str, Callable[[Moves, HeldRun], Any]] = {
+HOLDER_MOVES: dict[str, Callable[[Moves, HeldRun], Awaitable[None]]] = {
     "checkpoint": lambda moves, run: moves.checkpoint(run, finished()),
     "park": lambda moves, run: moves.park(run, step="review", step_index=0, request={}, resume_target="x"),
     "retry": lambda moves, run: moves.retry(run, step="tokenize", target="x", error="UNAVAILABLE", delay_seconds=5),
