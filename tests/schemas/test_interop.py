@@ -34,13 +34,13 @@ def name_of(message: Message) -> str:
 
 
 @pytest.fixture
-def registry() -> SchemaRegistryClient:
+def client() -> SchemaRegistryClient:
     return SchemaRegistryClient.new_client({"url": f"mock://{uuid4()}"})
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=name_of)
-def test_their_frames_are_taken_apart(registry: SchemaRegistryClient, message: Message) -> None:
-    framed = ProtobufSerializer(type(message), registry)(message, CONTEXT)
+def test_their_frames_are_taken_apart(client: SchemaRegistryClient, message: Message) -> None:
+    framed = ProtobufSerializer(type(message), client)(message, CONTEXT)
     assert framed is not None
     taken = unframe(framed)
     assert taken.indexes == INDEXES[type(message)]
@@ -48,24 +48,22 @@ def test_their_frames_are_taken_apart(registry: SchemaRegistryClient, message: M
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=name_of)
-def test_our_frames_are_theirs_byte_for_byte_and_they_read_them(
-    registry: SchemaRegistryClient, message: Message
-) -> None:
-    theirs = ProtobufSerializer(type(message), registry)(message, CONTEXT)
+def test_our_frames_are_theirs_byte_for_byte_and_they_read_them(client: SchemaRegistryClient, message: Message) -> None:
+    theirs = ProtobufSerializer(type(message), client)(message, CONTEXT)
     assert theirs is not None
     ours = frame(unframe(theirs).schema_id, message.SerializeToString(deterministic=True), INDEXES[type(message)])
     assert ours == theirs
-    read = ProtobufDeserializer(type(message), {"use.deprecated.format": False}, registry)(ours, CONTEXT)
+    read = ProtobufDeserializer(type(message), {"use.deprecated.format": False}, client)(ours, CONTEXT)
     assert read == message
 
 
-def test_a_request_of_theirs_is_a_request_of_ours(registry: SchemaRegistryClient) -> None:
+def test_a_request_of_theirs_is_a_request_of_ours(client: SchemaRegistryClient) -> None:
     message = MESSAGES[1]
-    framed = ProtobufSerializer(type(message), registry)(message, CONTEXT)
+    framed = ProtobufSerializer(type(message), client)(message, CONTEXT)
     assert framed is not None
     taken = unframe(framed)
     assert isinstance(decode_protobuf(taken.payload, taken.indexes), Request)
 
 
-def test_an_event_of_theirs_is_an_event_of_ours(registry: SchemaRegistryClient) -> None:
-    assert read_event(ProtobufSerializer(WorkflowRunEvent, registry)(MESSAGES[0], CONTEXT)) == MESSAGES[0]
+def test_an_event_of_theirs_is_an_event_of_ours(client: SchemaRegistryClient) -> None:
+    assert read_event(ProtobufSerializer(WorkflowRunEvent, client)(MESSAGES[0], CONTEXT)) == MESSAGES[0]
