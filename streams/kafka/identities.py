@@ -2,7 +2,7 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -32,7 +32,7 @@ class TopicIdentities:
         # Silent: it would write about every failed connect, straight to standard error. The callers tell.
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **security.client_config()})
 
-    async def of(self, topics: Iterable[str]) -> Identities:
+    async def of(self, topics: Collection[str]) -> Identities:
         """Return the ids as they are now.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from store.positions import Positions
 from store.records import Position
 from streams.kafka.assignment import AssignedPartition, Assignment, Partition
-from streams.kafka.identities import TopicIdentities
+from streams.kafka.identities import Identities
 from streams.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -98,6 +98,12 @@ class Log(Protocol):
     async def bounds(self, partitions: Collection[Partition]) -> Mapping[Partition, Bounds]: ...
 
 
+class IdentitySource(Protocol):
+    """Says which cluster and topics these are; see `streams.kafka.identities`."""
+
+    async def of(self, topics: Collection[str]) -> Identities: ...
+
+
 class StartingPoints:
     """Finds where to begin, for each assignment anew."""
 
@@ -106,7 +112,7 @@ class StartingPoints:
         *,
         group_id: str,
         positions: Positions,
-        identities: TopicIdentities,
+        identities: IdentitySource,
         metrics: Metrics,
         seconds_between_looks: float = 1.0,
     ) -> None:

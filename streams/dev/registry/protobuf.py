@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -104,9 +105,11 @@ def _add_well_known(pool: descriptor_pool.DescriptorPool, name: str) -> None:
     if not name.startswith("google/protobuf/"):
         return
     try:
-        known = descriptor_pool.Default().FindFileByName(name)
-    except KeyError:
+        # Whatever was imported stands in the default pool; nothing else of this process may have needed it.
+        importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+    except ImportError:
         raise InvalidSchema(f"{name} is not known here") from None
+    known = descriptor_pool.Default().FindFileByName(name)
     for dependency in known.dependencies:
         _add_well_known(pool, dependency.name)
     pool.AddSerializedFile(known.serialized_pb)
