@@ -8,7 +8,7 @@ from schemas.errors import ContractError, MoveRefused
 from schemas.events import EventFields, EventType, Status, cut_error, validate_fields
 from schemas.ids import uuid7
 from schemas.limits import DETAIL_BYTES
-from store.records import HeldRun
+from store.records import HeldRun, Submission
 
 UNEXPLAINED: Final = "no reason was given"
 
@@ -44,11 +44,37 @@ def event_columns(
         business_key=held.claim.business_key,
         labels=None,  # checked when the run was submitted, and never changed
     )
-    try:
-        validate_fields(fields)
-    except ContractError as error_in_event:
-        raise MoveRefused(f"its event cannot be published: {error_in_event}") from error_in_event
+    _refuse_unpublishable(fields)
     return {"event_id": str(fields.event_id), "seq": fields.seq, "attempt": fields.attempt}
+
+
+def first_event_columns(submission: Submission) -> dict[str, object]:
+    """Return what the first event of a new run tells: ACCEPTED, or FAILED with the reason for a run that is born so.
+
+    `error` is the reason as the row keeps it, `event_error` as the event carries it.
+
+    Raises:
+        MoveRefused: the event breaks its contract and could never be published; the message names each field.
+    """
+    whole, cut = (None, None) if submission.error is None else error_texts(submission.error)
+    fields = EventFields(
+        event_id=uuid7(),
+        job_id=submission.job_id,
+        tenant_id=submission.tenant_id,
+        workflow_name=submission.workflow_name,
+        type=EventType.ACCEPTED if whole is None else EventType.FAILED,
+        status=Status.QUEUED if whole is None else Status.FAILED,
+        step=None if whole is None else submission.failed_step or None,
+        attempt=0,
+        verdict=None,
+        error=cut,
+        detail=None,
+        seq=1,
+        business_key=submission.business_key,
+        labels=submission.labels,
+    )
+    _refuse_unpublishable(fields)
+    return {"event_id": str(fields.event_id), "failed_step": fields.step, "error": whole, "event_error": cut}
 
 
 def error_texts(error: str) -> tuple[str, str]:
@@ -69,3 +95,10 @@ def request_detail(request: object) -> str:
         raise MoveRefused(f"the composed request is no JSON: {error}") from error
     size = len(detail.encode(errors="surrogatepass"))
     return detail if size <= DETAIL_BYTES else json.dumps({"request_bytes": size})
+
+
+def _refuse_unpublishable(fields: EventFields) -> None:
+    try:
+        validate_fields(fields)
+    except ContractError as error:
+        raise MoveRefused(f"its event cannot be published: {error}") from error

@@ -13,12 +13,11 @@ from uuid import UUID
 
 import psycopg
 
-from schemas.errors import ContentRefused, ContractError, MoveRefused, StoreUnavailable
-from schemas.events import EventFields, EventType, Status, cut_error, validate_fields
-from schemas.ids import uuid7
-from schemas.text import readable
+from schemas.errors import ContentRefused, MoveRefused, StoreUnavailable
+from schemas.events import Status
 from store.database import CommitPoint, Database, Transaction, passes
 from store.dead_letters import write_letters
+from store.events import first_event_columns
 from store.notify import READY, RELAY, OnCommitted
 from store.positions import move_positions
 from store.records import DeadLetter, PositionMove, Submission, SubmitOutcome, Submitted
@@ -139,7 +138,7 @@ class Submits:
                 lost = error
             except psycopg.IntegrityError as error:
                 raise StoreUnavailable(f"the tables refuse what this program writes: {error}") from error
-            except (MoveRefused, ContractError) as error:
+            except MoveRefused as error:
                 raise ContentRefused(str(error)) from error
             else:
                 return result
@@ -183,12 +182,12 @@ async def _insert(transaction: Transaction, submissions: Sequence[Submission]) -
     for ordinal, submission in enumerate(submissions):
         if first.setdefault(submission.job_id, ordinal) == ordinal:
             (accepted if submission.error is None else refused).append(_row_of(ordinal, submission))
-    created = []
+    created: list[dict[str, Any]] = []
     if accepted:
         created += await transaction.rows("submit/submit", {"rows": json.dumps(accepted), "now": None})
     if refused:
         created += await transaction.rows("submit/refuse", {"rows": json.dumps(refused), "now": None})
-    return {first[UUID(str(row["job_id"]))]: row for row in created}
+    return {first[row["job_id"]]: row for row in created}
 
 
 async def _look(
@@ -247,12 +246,9 @@ def _conflicts(records: Sequence[IntakeRecord], submitted: Sequence[Submitted]) 
 
 
 def _row_of(ordinal: int, submission: Submission) -> dict[str, object]:
-    event = _first_event(submission)
-    validate_fields(event)
     return {
+        **first_event_columns(submission),
         "ordinal": ordinal,
-        "event_id": str(event.event_id),
-        "event_error": event.error,
         "job_id": str(submission.job_id),
         "tenant_id": submission.tenant_id,
         "workflow_name": submission.workflow_name,
@@ -267,26 +263,4 @@ def _row_of(ordinal: int, submission: Submission) -> dict[str, object]:
         "business_key": submission.business_key,
         "trace_context": submission.trace_context,
         "record_time": submission.record_time and submission.record_time.isoformat(),
-        "error": submission.error and readable(submission.error),
-        "failed_step": event.step,
     }
-
-
-def _first_event(submission: Submission) -> EventFields:
-    is_accepted = submission.error is None
-    return EventFields(
-        event_id=uuid7(),
-        job_id=submission.job_id,
-        tenant_id=submission.tenant_id,
-        workflow_name=submission.workflow_name,
-        type=EventType.ACCEPTED if is_accepted else EventType.FAILED,
-        status=Status.QUEUED if is_accepted else Status.FAILED,
-        step=None if is_accepted else submission.failed_step or None,
-        attempt=0,
-        verdict=None,
-        error=None if submission.error is None else cut_error(submission.error),
-        detail=None,
-        seq=1,
-        business_key=submission.business_key,
-        labels=submission.labels,
-    )
