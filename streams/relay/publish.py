@@ -1,0 +1,311 @@
+"""Publishing: read what waits in the shards held, send it, and mark what the broker has acknowledged.
+
+Nothing leaves the queue before its own acknowledgement, and everything may be sent twice: after a crash between the
+two, with the same bytes. Outages (Kafka, the registry, Postgres) only delay. A record that fails by itself waits for
+its next try, with all later ones of its key, while everything else goes on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, Protocol
+
+from schemas.errors import (
+    BrokerUnavailable,
+    ContractError,
+    RecordRefused,
+    RegistryUnavailable,
+    StoreUnavailable,
+    UnknownSchema,
+)
+from store.database import CommitPoint, passes
+from store.records import QueuedEvent
+from store.relay_queue import RelayQueue
+from streams.kafka.producer import EventProducer
+from streams.metrics import Metrics
+from streams.relay.pauses import Pauses
+from streams.relay.render import Renderer
+from streams.relay.window import Key, Row, Window, key_of
+
+log = logging.getLogger(__name__)
+
+MOST_ROWS: Final = 1_000
+MOST_LETTERS: Final = 64
+LETTERS_PER_SHARD: Final = 4
+BLOCKED_AT: Final = 10
+"""Failed tries after which a key is left alone until an operator sends its record again, or skips it."""
+
+FIRST_RETRY_SECONDS: Final = 0.5
+LONGEST_RETRY_SECONDS: Final = 30.0
+BLOCKED_LOOK_SECONDS: Final = 10.0
+NEWER_LOOK_SECONDS: Final = 30.0
+READ_PAUSE_SECONDS: Final = 0.005
+STORE_PAUSE_SECONDS: Final = 0.2
+LONGEST_STORE_PAUSE_SECONDS: Final = 2.0
+
+_NEEDS_NEWER: Final = frozenset({"contract-version", "event-format"})
+
+
+class SendableShards(Protocol):
+    """The shards that may be published at this moment."""
+
+    def sendable(self) -> frozenset[int]: ...
+
+
+def retry_delay_seconds(failures: int) -> float:
+    """How long a record waits after that many failed tries, one or more: doubling from 0.5 s, at most 30 s."""
+    return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
+
+
+class Publisher:
+    """One loop for all shards of a process: `run`. The other methods may be called while it runs."""
+
+    def __init__(
+        self,
+        *,
+        queue: RelayQueue,
+        producer: EventProducer,
+        renderer: Renderer,
+        shards: SendableShards,
+        owner: str,
+        metrics: Metrics,
+        commit_point: CommitPoint = passes,
+    ) -> None:
+        self._queue = queue
+        self._producer = producer
+        self._renderer = renderer
+        self._shards = shards
+        self._owner = owner
+        self._metrics = metrics
+        self._commit_point = commit_point
+        self._window = Window()
+        self._pauses = Pauses()
+        self._landed: list[tuple[Row, asyncio.Future[None]]] = []
+        self._acknowledged: list[Row] = []
+        self._refused: list[tuple[Row, RecordRefused | ContractError]] = []
+        self._blocked: dict[Key, float] = {}
+        self._more = True
+        self._wake = asyncio.Event()
+        self._round_done = asyncio.Event()
+        self._read_at = 0.0
+        self._store_trouble: str | None = None
+
+    def look_again(self) -> None:
+        """Something may have been queued."""
+        self._more = True
+        self._wake.set()
+
+    def forget(self, shards: Collection[int]) -> None:
+        """Shards were lost: drop what is in hand of them, and have the producer forget what is on its way."""
+        self._acknowledged = [row for row in self._acknowledged if row.shard not in shards]
+        self._refused = [(row, error) for row, error in self._refused if row.shard not in shards]
+        if self._window.forget(shards):
+            self._producer.purge()
+        self._round_done.set()
+
+    async def until_landed(self, shards: Collection[int], *, timeout_seconds: float) -> bool:
+        """Wait until nothing of *shards* is in hand, which nobody may add to meanwhile; False when time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                while self._window.holds(shards):
+                    self._round_done.clear()
+                    self._wake.set()
+                    await self._round_done.wait()
+        return not self._window.holds(shards)
+
+    def trouble(self) -> str:
+        """Why something cannot be published now, in one line; empty when all goes out."""
+        blocked = self._blocked_keys()
+        parts = [
+            f"store: {self._store_trouble}" if self._store_trouble else "",
+            str(self._pauses),
+            f"{len(blocked)} blocked keys, {blocked[0]} is one" if blocked else "",
+        ]
+        return "; ".join(part for part in parts if part)
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        pause = STORE_PAUSE_SECONDS
+        while True:
+            await self._until_due()
+            try:
+                await self._round()
+            except StoreUnavailable as error:
+                if self._store_trouble is None:
+                    log.warning("the relay waits for the store: %s", error)
+                self._store_trouble = str(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_STORE_PAUSE_SECONDS)
+                self._wake.set()
+            else:
+                pause = STORE_PAUSE_SECONDS
+                self._store_trouble = None
+            self._round_done.set()
+
+    async def _until_due(self) -> None:
+        ends = [end for end in (self._window.next_wake(), self._pauses.next_end()) if end is not None]
+        wait = max(0.0, min(ends) - time.monotonic()) if ends else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _round(self) -> None:
+        """Everything there is to do now, once. What fails midway is still to do in the next round."""
+        await self._settle()
+        await self._send()
+        await self._mark()
+        await self._set_aside()
+        self._window.wake_aside(time.monotonic())
+        self._more |= self._window.take_unread()
+        self._more |= self._pauses.take_ended()
+        if self._more and self._window.rows <= MOST_ROWS // 2:
+            await self._read()
+            await self._send()
+
+    async def _settle(self) -> None:
+        """Take in what became of the records that were sent."""
+        landed, self._landed = self._landed, []
+        before = len(self._acknowledged)
+        for row, future in landed:
+            match future.exception():
+                case None:
+                    self._pauses.well(self._renderer.topic_of(row))
+                    if self._window.acknowledged(row):
+                        self._acknowledged.append(row)
+                case RecordRefused() as error:
+                    self._refused.append((row, error))
+                case error:
+                    self._hold_back(row, str(error))
+        if len(self._acknowledged) > before:
+            await self._commit_point("relay.acknowledged")
+
+    async def _send(self) -> None:
+        while (row := self._window.next()) is not None:
+            if row.shard not in self._shards.sendable():
+                self._window.put_back(row)
+                continue
+            try:
+                await self._send_one(row)
+            except (BrokerUnavailable, RegistryUnavailable, UnknownSchema) as error:
+                self._hold_back(row, str(error))
+            except (RecordRefused, ContractError) as error:
+                self._refused.append((row, error))
+                self._wake.set()
+
+    async def _send_one(self, row: Row) -> None:
+        until = self._pauses.until(self._renderer.topic_of(row))
+        if until is not None:
+            self._window.put_back(row, until=until)
+            return
+        record = await self._renderer.record(row)
+        future = await self._producer.produce(record)
+        future.add_done_callback(partial(self._land, row))
+
+    def _land(self, row: Row, future: asyncio.Future[None]) -> None:
+        self._landed.append((row, future))
+        self._wake.set()
+
+    def _hold_back(self, row: Row, reason: str) -> None:
+        """An outage, or something an operator has to mend: the row is tried again, and nothing is counted."""
+        topic = self._renderer.topic_of(row)
+        if self._pauses.pause(topic, reason):
+            log.warning("nothing can be published to %s for now: %s", topic, reason)
+        self._window.put_back(row, until=self._pauses.until(topic))
+
+    async def _mark(self) -> None:
+        """Take what was acknowledged out of the queue."""
+        rows = list(self._acknowledged)
+        if not rows:
+            return
+        await self._commit_point("relay.before_mark")
+        await self._queue.delete([(row.shard, row.id) for row in rows], owner=self._owner)
+        await self._commit_point("relay.after_mark")
+        marked = {id(row) for row in rows}
+        self._acknowledged = [row for row in self._acknowledged if id(row) not in marked]
+        self._window.deleted(rows)
+        for row in rows:
+            self._metrics.relay_published.labels(kind=_kind(row)).inc()
+
+    async def _set_aside(self) -> None:
+        """Count the records that failed by themselves, and give each its next time."""
+        while self._refused:
+            row, error = self._refused[0]
+            if isinstance(error, ContractError) and error.code in _NEEDS_NEWER:
+                self._window.put_back(row, until=time.monotonic() + NEWER_LOOK_SECONDS)
+            else:
+                await self._count_failure(row, error)
+            self._refused = [entry for entry in self._refused if entry[0] is not row]
+
+    async def _count_failure(self, row: Row, error: RecordRefused | ContractError) -> None:
+        delay = retry_delay_seconds(row.attempts + 1)
+        text = f"{error.code}: {error}"
+        failures = await self._queue.set_aside(row.shard, row.id, error=text, delay_seconds=delay)
+        self._metrics.relay_failures.labels(kind=_kind(row)).inc()
+        log.error("%s %s could not be published, try %d: %s", _kind(row), key_of(row), failures, text)
+        if failures >= BLOCKED_AT:
+            self._block(key_of(row))
+            delay = BLOCKED_LOOK_SECONDS
+        self._window.put_back(row, until=time.monotonic() + delay)
+
+    async def _read(self) -> None:
+        shards = self._shards.sendable()
+        if not shards:
+            self._more = False
+            return
+        await asyncio.sleep(max(0.0, self._read_at + READ_PAUSE_SECONDS - time.monotonic()))
+        self._more = False
+        try:
+            await self._read_from(shards)
+        except StoreUnavailable:
+            self._more = True
+            raise
+        self._read_at = time.monotonic()
+
+    async def _read_from(self, shards: frozenset[int]) -> None:
+        jobs, letters = self._window.skips()
+        if self._pauses.until(self._renderer.events_topic) is None:
+            limit = max(1, (MOST_ROWS - self._window.rows) // len(shards))
+            self._take(await self._queue.events(shards, limit=limit, skip=jobs), limit)
+        if self._window.letters < MOST_LETTERS:
+            self._take(await self._queue.letters(shards, limit=LETTERS_PER_SHARD, skip=letters), LETTERS_PER_SHARD)
+
+    def _take(self, rows: Sequence[Row], limit: int) -> None:
+        """Take rows in hand, but none whose key waits for its next try; a shard that gave its limit may have more."""
+        for row in rows:
+            until = self._not_before(row)
+            if until is not None:
+                self._window.leave(row, until=until)
+            self._window.add(row)
+        self._more |= limit in Counter(row.shard for row in rows).values()
+
+    def _not_before(self, row: Row) -> float | None:
+        """When the row may be tried again by this process's clock; None: now."""
+        now = time.monotonic()
+        if row.attempts >= BLOCKED_AT:
+            self._block(key_of(row))
+            return now + BLOCKED_LOOK_SECONDS
+        if row.next_try_at is None:
+            return None
+        # The clocks of this machine and of the database may differ: never by more than the longest delay.
+        seconds = min((row.next_try_at - datetime.now(UTC)).total_seconds(), LONGEST_RETRY_SECONDS)
+        return now + seconds if seconds > 0 else None
+
+    def _block(self, key: Key) -> None:
+        self._blocked[key] = time.monotonic()
+        self._metrics.relay_blocked.set(len(self._blocked_keys()))
+
+    def _blocked_keys(self) -> list[Key]:
+        """Keys that were found blocked when last looked at."""
+        since = time.monotonic() - 2 * BLOCKED_LOOK_SECONDS
+        self._blocked = {key: seen for key, seen in self._blocked.items() if seen >= since}
+        return list(self._blocked)
+
+
+def _kind(row: Row) -> str:
+    return "event" if isinstance(row, QueuedEvent) else "letter"
