@@ -37,6 +37,11 @@ class Guard:
             start_new_session=True,
         )
 
+    @property
+    def pid(self) -> int:
+        """The guard's own process id."""
+        return self._process.pid
+
     def make_folder(self, name: str, *, parent: Path | None = None, mode: int = 0o700) -> Path:
         """Make a folder below `parent` (the system's temporary folder when absent) that goes when the guard goes."""
         folder = Path(tempfile.mkdtemp(prefix=f"workflow-runs-{name}-", dir=parent)).absolute()
