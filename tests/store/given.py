@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 
 from schemas.errors import LeaseLost
 from schemas.events import EventType, Status
-from store.answers import Answers
-from store.control import Control
+from store.answers import AnswerResult, Answers
+from store.control import CancelResult, Control
 from store.database import Database
 from store.leases import Leases
 from store.moves import Moves
@@ -81,6 +81,18 @@ class Given:
         [taken] = await self.leases(owner).claim({run.claim.target: 1})
         assert taken.job_id == run.job_id
         return taken
+
+    async def answer(
+        self, run: HeldRun, response: object, *, step: str = "review", tenant_id: str = "default"
+    ) -> AnswerResult:
+        return await self.answers.answer(tenant_id=tenant_id, job_id=run.job_id, step=step, response=response)
+
+    async def reject_answer(self, run: HeldRun, *, step: str = "review", tenant_id: str = "default") -> AnswerResult:
+        error = "VALIDATION: broken"
+        return await self.answers.reject_answer(tenant_id=tenant_id, job_id=run.job_id, step=step, error=error)
+
+    async def cancel(self, run: HeldRun, *, tenant_id: str = "default") -> CancelResult:
+        return await self.control.cancel(tenant_id=tenant_id, job_id=run.job_id, reason="no longer needed")
 
     async def row(self, job_id: UUID) -> dict[str, Any]:
         [row] = await select(self.sql, "select * from workflow_run where job_id = %(id)s", {"id": job_id})

@@ -45,15 +45,15 @@ async def expire(given: Given, run: HeldRun) -> None:
 
 
 async def answer(given: Given, run: HeldRun) -> None:
-    await given.answers.answer(tenant_id="default", job_id=run.job_id, step="review", response={})
+    await given.answer(run, {})
 
 
 async def reject_answer(given: Given, run: HeldRun) -> None:
-    await given.answers.reject_answer(tenant_id="default", job_id=run.job_id, step="review", error="VALIDATION: no")
+    await given.reject_answer(run)
 
 
 async def cancel(given: Given, run: HeldRun) -> None:
-    await given.control.cancel(tenant_id="default", job_id=run.job_id, reason="no longer needed")
+    await given.cancel(run)
 
 
 Try = Callable[[Given, HeldRun], Awaitable[None]]
