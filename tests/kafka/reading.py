@@ -1,9 +1,7 @@
 """An independent reader of topics: a plain client, which imports nothing from us."""
 
-import asyncio
-import inspect
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -67,13 +65,3 @@ def _read(message: Message) -> Read:
         headers=cast("list[tuple[str, bytes | None]]", message.headers() or []),
         timestamp_ms=message.timestamp()[1],
     )
-
-
-async def eventually(holds: Callable[[], bool | Awaitable[bool]], *, seconds: float = WAIT_SECONDS) -> None:
-    """Return as soon as *holds* answers true; fail when it does not in time."""
-    async with asyncio.timeout(seconds):
-        while True:
-            answer = holds()
-            if await answer if inspect.isawaitable(answer) else answer:
-                return
-            await asyncio.sleep(0.02)

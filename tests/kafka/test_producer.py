@@ -14,8 +14,9 @@ from streams.dev.ports import free_port
 from streams.kafka.outgoing import OutgoingRecord
 from streams.kafka.producer import EventProducer
 from streams.kafka.security import KafkaSecurity
+from tests.fixtures.eventually import eventually
 from tests.fixtures.kafka import Kafka
-from tests.kafka.reading import eventually, read
+from tests.kafka.reading import read
 
 Start = Callable[..., Awaitable[EventProducer]]
 
@@ -64,10 +65,13 @@ def _silence(broker: EmbeddedBroker) -> Iterator[None]:
         broker.resume()
 
 
-async def _goes_through(producer: EventProducer, topic: str) -> bool:
-    with contextlib.suppress(BrokerUnavailable):
-        return await _fate(await producer.produce(OutgoingRecord(topic, b"k", b"after"))) == "acknowledged"
-    return False
+async def _until_one_goes_through(producer: EventProducer, topic: str) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(BrokerUnavailable):
+                if await _fate(await producer.produce(OutgoingRecord(topic, b"k", b"after"))) == "acknowledged":
+                    return
+            await asyncio.sleep(0.05)
 
 
 async def test_a_record_arrives_as_it_was_handed_over(kafka: Kafka, started: Start) -> None:
@@ -123,7 +127,7 @@ async def test_what_is_purged_is_not_known_to_have_arrived(pausable: EmbeddedBro
         assert [await _fate(future) for future in futures] == ["unknown"] * 3
 
     # The embedded broker takes no more from a producer that was purged: then a new one is made.
-    await eventually(lambda: _goes_through(producer, topic))
+    await _until_one_goes_through(producer, topic)
 
 
 async def test_a_full_buffer_is_waited_out(pausable: EmbeddedBroker, started: Start) -> None:
@@ -231,7 +235,7 @@ async def test_a_producer_that_is_broken_for_good_is_made_anew(kafka: Kafka, sta
     broken = await producer.produce(OutgoingRecord(topic, b"k", b"x" * 3_000))
     assert await _fate(broken) in ("unknown", "MSG_SIZE_TOO_LARGE")
 
-    await eventually(lambda: _goes_through(producer, topic))
+    await _until_one_goes_through(producer, topic)
 
 
 @pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART])
