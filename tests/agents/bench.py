@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
@@ -66,6 +66,11 @@ class IntakeBench:
     partitions: int = 1
     batch_records: int = 500
     _producer: Producer | None = field(default=None, repr=False)
+
+    def on_partitions(self, count: int) -> "IntakeBench":
+        """The same bench with a topic of *count* partitions."""
+        topic = self.kafka.create_topic(self.kafka.unique("requests"), count)
+        return replace(self, topic=topic, partitions=count)
 
     def produce(
         self,
