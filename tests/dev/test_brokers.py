@@ -93,16 +93,13 @@ def test_clients_go_through_a_proxy_whose_port_the_broker_advertises() -> None:
 
 
 @pytest.mark.apache
-def test_an_apache_cluster_keeps_its_data_while_brokers_come_and_go() -> None:
+def test_an_apache_cluster_takes_records_while_a_broker_is_down_and_keeps_them() -> None:
     with ApacheKafka(3) as cluster:
         _create(cluster.bootstrap, replicas=3)
         _send(cluster.bootstrap, b"one")
         cluster.kill_broker(0)
         _send(cluster.bootstrap, b"two")
         cluster.start_broker(0)
-        cluster.stop_broker(1)
-        cluster.stop_broker(2)
-        cluster.start()
         assert _read(cluster.bootstrap, 2) == [b"one", b"two"]
 
 
