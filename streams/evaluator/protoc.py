@@ -43,9 +43,11 @@ class ProtocChild:
         most_at_once: int = 2,
         kept: int = 64,
         kept_bytes: int = 16 << 20,
+        python: str = sys.executable,
     ) -> None:
         self._seconds = seconds
         self._memory_bytes = memory_bytes
+        self._python = python
         self._turns = asyncio.Semaphore(most_at_once)
         self._results = _Results(kept, kept_bytes)
 
@@ -85,7 +87,7 @@ class ProtocChild:
         """The child's exit status and what it said. It is gone when this returns or is cancelled."""
         limits = (self._memory_bytes, max(1, round(self._seconds)), OUTPUT_BYTES)
         child = await asyncio.create_subprocess_exec(
-            sys.executable,
+            self._python,
             *("-I", str(_CHILD), *map(str, limits)),
             *(f"--descriptor_set_out={_OUTPUT}", "--include_imports", *roots),
             cwd=folder,

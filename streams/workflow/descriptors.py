@@ -96,6 +96,8 @@ class SchemaSet:
     def _hint(self, full_name: str) -> str:
         if full_name.startswith("."):
             return " (names are written without a leading dot)"
+        if not _FULL_NAME.fullmatch(full_name):
+            return ""
         if self._is_service(full_name):
             return " (that is a service)"
         known = list(itertools.islice(self._message_names(), _NAMES_COMPARED))
@@ -107,7 +109,7 @@ class SchemaSet:
     def _is_service(self, full_name: str) -> bool:
         try:
             self._pool.FindServiceByName(full_name)
-        except (KeyError, UnicodeError):
+        except KeyError:
             return False
         return True
 

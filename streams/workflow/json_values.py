@@ -11,11 +11,19 @@ from schemas.text import unstorable
 from streams.workflow.limits import MAX_DEPTH, MAX_VALUE_BYTES
 
 _SHOWN: Final = 40  # characters of an offending value quoted in an error
+_LONGEST_KEY: Final = 200  # characters of a key in a pointer
 
 
 def pointer_to(parts: Iterable[str | int]) -> str:
-    """The JSON pointer (RFC 6901) of the value reached through *parts*; empty for the whole document."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+    """The JSON pointer (RFC 6901) of the value reached through *parts*; empty for the whole document.
+
+    A key of over 200 characters is cut, so that nobody's key makes an error of any length.
+    """
+    return "".join("/" + _cut(str(part)).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def _cut(key: str) -> str:
+    return key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
 
 
 def parse_text(text: str | bytes) -> object:

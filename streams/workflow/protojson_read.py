@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
 from streams.workflow.json_values import shown
-from streams.workflow.protojson_scalars import map_key_reader, scalar_reader
+from streams.workflow.protojson_scalars import map_key_reader, read_text, scalar_reader
 from streams.workflow.protojson_types import (
     ANY,
     DURATION,
@@ -191,17 +191,19 @@ class MessageReader:
         url = value.get("@type")
         if not isinstance(url, str) or "/" not in url:
             raise JsonRefused("takes an object whose @type is type.googleapis.com/ and a full message name")
-        try:
-            descriptor = self._pool.FindMessageTypeByName(url.rpartition("/")[2])
-        except (KeyError, UnicodeError):
-            raise JsonRefused(f"names the type {shown(url)}, which this workflow does not know").inside(
-                "@type"
-            ) from None
+        descriptor = self._content_type(url)
         content: object = {name: member for name, member in value.items() if name != "@type"}
         if descriptor.full_name in NOT_AN_OBJECT or descriptor.full_name in (STRUCT, ANY):
             content = self._wrapped_content(value)
         message.value = self.read(descriptor, content, depth + 1).SerializePartialToString(deterministic=True)
         message.type_url = url
+
+    def _content_type(self, url: str) -> Descriptor:
+        try:
+            return self._pool.FindMessageTypeByName(read_text(url).rpartition("/")[2])
+        except KeyError:
+            refused = JsonRefused(f"names the type {shown(url)}, which this workflow does not know")
+            raise refused.inside("@type") from None
 
     @staticmethod
     def _wrapped_content(value: dict[str, object]) -> object:

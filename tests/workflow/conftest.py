@@ -1,0 +1,29 @@
+"""Schemas compiled once for all tests of the engine."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from streams.evaluator.protoc import ProtocChild
+from streams.workflow.compiler import Compiled, compile_definition
+from streams.workflow.descriptors import SchemaSet
+from tests.workflow.samples import source
+
+
+@pytest.fixture(scope="session")
+def protoc() -> ProtocChild:
+    """The real compiler. It keeps its results, so that a schema used by many tests is compiled once."""
+    return ProtocChild()
+
+
+@pytest.fixture(scope="session")
+def kit(protoc: ProtocChild) -> SchemaSet:
+    """`kit.v1.Kit` has every kind of field."""
+    return SchemaSet.from_bytes(asyncio.run(protoc({"kit.proto": source("kit.proto")}, None)))
+
+
+@pytest.fixture
+def compiled(protoc: ProtocChild) -> Callable[[object], Compiled]:
+    """Compile a definition; raises DefinitionInvalid as the engine does."""
+    return lambda document: asyncio.run(compile_definition(document, protoc=protoc))
