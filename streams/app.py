@@ -13,15 +13,19 @@ import faust
 from faust.app.base import BootStrategy
 from yarl import URL
 
-from schemas.topics import Topic
+from schemas.topics import Topic, load_topics
 from streams.agents.accept import Accept
 from streams.agents.intake import add_intake_agent
 from streams.health import ServiceHealth
+from streams.kafka.identities import TopicIdentities
 from streams.kafka.offsets import Offsets
 from streams.kafka.positions import StartingPoints
+from streams.kafka.registry import SchemaRegistry
 from streams.kafka.security import KafkaSecurity
 from streams.kafka.transport import IntakeConsumer, IntakeTransport
 from streams.metrics import Metrics
+from streams.parts import Store, open_registry
+from streams.settings import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -274,3 +278,47 @@ def _credentials(security: KafkaSecurity) -> Any:
             ssl_context=context,
         )
     return None if context is None else faust.SSLCredentials(context)
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Intake and what must be closed after it."""
+
+    service: IntakeService
+    registry: SchemaRegistry
+
+
+def build_intake(settings: Settings, store: Store, metrics: Metrics) -> Intake:
+    """Build intake of the request topic that TOPICS_FILE declares.
+
+    Raises:
+        SettingsInvalid: topics.yaml or a setting of Kafka or the registry cannot be used.
+    """
+    settings.require("kafka_bootstrap")
+    topic = load_topics(settings.topics_file).requests
+    bootstrap, security = settings.kafka_bootstrap or "", KafkaSecurity.from_settings(settings)
+    registry = open_registry(settings)
+    accept = Accept(
+        group_id=settings.group,
+        topic=topic,
+        submitter=store.submitter,
+        registry=registry,
+        batches=store.submits,
+        metrics=metrics,
+    )
+    starts = StartingPoints(
+        group_id=settings.group,
+        positions=store.positions,
+        identities=TopicIdentities(bootstrap, security),
+        metrics=metrics,
+    )
+    intake = IntakeSettings(
+        bootstrap=bootstrap,
+        security=security,
+        group=settings.group,
+        topic=topic,
+        session_timeout_seconds=settings.kafka_session_timeout_seconds,
+        batch_records=settings.batch_records,
+        batch_bytes=settings.batch_bytes,
+    )
+    return Intake(IntakeService(intake, accept=accept, starts=starts, metrics=metrics), registry)

@@ -1,5 +1,8 @@
 """`workflow-runs worker` and `workflow-runs settings`."""
 
+import logging
+import os
+
 import click
 import uvloop
 
@@ -18,7 +21,10 @@ def worker() -> None:
     settings = load_settings()
     settings.require_for_roles()
     set_up_logging(settings.log_format, settings.log_level)
-    raise SystemExit(uvloop.run(run_worker(settings)))
+    code = uvloop.run(run_worker(settings))
+    logging.shutdown()
+    # Hard, since a client's thread may still wait for a broker that never answers; everything that matters is done.
+    os._exit(code)
 
 
 @click.command()

@@ -1,0 +1,257 @@
+"""The supervisor: one process, its services side by side, and the way out."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schemas.errors import SettingsInvalid, StoreUnavailable, WorkerError
+from store.database import CommitPoint, passes
+from store.migrate import StoreFacts
+from store.migrate import check as check_store
+from streams.app import Intake, build_intake
+from streams.health import HealthCheck, ServiceHealth
+from streams.metrics import Metrics
+from streams.parts import Relaying, Runs, Store, build_relaying, build_runs, build_store, new_owner
+from streams.settings import Role, Settings
+from streams.verbs.verbs import Verbs
+from streams.watch import StoreWatch
+from streams.web.health import health_app
+from streams.web.routes import verbs_app
+from streams.web.server import WebServer
+
+log = logging.getLogger(__name__)
+
+DONE: Final = 0
+GAVE_UP: Final = 75
+STOP_SECONDS: Final = 5.0
+"""What release, flush and close share once the runs in hand have come to rest, whatever is out of reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One long-running duty: `run` ends only when it is told to, `health` says how it is."""
+
+    name: str
+    run: Callable[[], Coroutine[Any, Any, None]]
+    health: HealthCheck | None = None
+
+
+class Worker:
+    """One worker, for the length of a process. Nothing of it is global: two can live in one loop."""
+
+    def __init__(self, settings: Settings, *, commit_point: CommitPoint = passes) -> None:
+        """Build the parts that the roles need; nothing is opened yet.
+
+        Raises:
+            SettingsInvalid: a setting or a file that it names cannot be used.
+        """
+        settings.require_for_roles()
+        self._settings = settings
+        self._owner = new_owner(settings.worker_id)
+        self.metrics = Metrics()
+        self._store = build_store(settings, commit_point=commit_point) if settings.database_url else None
+        self._watch: StoreWatch | None = None
+        self._runs: Runs | None = None
+        self._intake: Intake | None = None
+        self._relaying: Relaying | None = None
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._health: list[HealthCheck] = [self._starting]
+        self._started = False
+        if self._store is not None:
+            self._build(self._store, commit_point)
+        self.web = WebServer(self._apps())
+
+    def _build(self, store: Store, commit_point: CommitPoint) -> None:
+        settings = self._settings
+        self._watch = StoreWatch(store.queries, self.metrics)
+        if Role.RUNS in settings.roles:
+            self._runs = build_runs(settings, store, self._owner, self.metrics, commit_point=commit_point)
+        if Role.INTAKE in settings.roles:
+            self._intake = build_intake(settings, store, self.metrics)
+        if Role.RELAY in settings.roles:
+            self._relaying = build_relaying(settings, store, self._owner, self.metrics, commit_point=commit_point)
+
+    def stop(self) -> None:
+        """Drain and end. Called again, what is in hand gets no more grace."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    def health(self) -> Sequence[ServiceHealth]:
+        """How each service is now."""
+        return [check() for check in self._health]
+
+    async def run(self) -> int:
+        """Work until `stop`, or until a service has died. Returns the exit code of the process.
+
+        Raises:
+            SettingsInvalid: an address is taken, or the database is not one that a worker may start on.
+        """
+        await self.web.start()
+        tasks: dict[asyncio.Task[None], Service] = {}
+        try:
+            if await self._store_is_ready():
+                await self._load_workflows()
+                services = await self._services()
+                self._health = [self.web.health, *(s.health for s in services if s.health is not None)]
+                tasks = {asyncio.create_task(s.run(), name=s.name): s for s in services}
+                log.info("worker %s is up", self._owner)
+                return await self._supervise(tasks)
+            return DONE
+        finally:
+            await self._leave(tasks)
+
+    def _starting(self) -> ServiceHealth:
+        return ServiceHealth("worker", alive=True, ready=False, detail="starting")
+
+    def _apps(self) -> dict[str, Any]:
+        settings = self._settings
+        verbs = self._store.verbs(actor=settings.worker_id) if self._store is not None else Verbs(None)
+        apps = {}
+        if settings.http_bind and Role.WEB in settings.roles:
+            apps[settings.http_bind] = verbs_app(verbs, self.metrics)
+        if settings.health_bind:
+            apps[settings.health_bind] = health_app(self.health, self.metrics)
+        return apps
+
+    async def _store_is_ready(self) -> bool:
+        """Wait for the store and refuse one that would void the promises. False: told to stop meanwhile."""
+        if self._store is None or self._watch is None:
+            return True
+        await self._store.database.open()
+        while not self._stop.is_set():
+            try:
+                facts = await check_store(self._settings.database_url or "")
+            except StoreUnavailable as error:
+                log.warning("the store is away: %s", error)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), 1.0)
+                continue
+            self._accept(facts)
+            self._watch.begin(facts)
+            return True
+        return False
+
+    def _accept(self, facts: StoreFacts) -> None:
+        if problems := facts.problems(allow_async_commit=self._settings.allow_async_commit):
+            raise SettingsInvalid(problems)
+        if not facts.has_planner_settings:
+            log.warning("the role lacks its planner settings, so statements may read whole tables: run migrate again")
+
+    async def _load_workflows(self) -> None:
+        """Store every definition of WORKFLOWS_DIR; one that does not verify stops the start."""
+        if self._settings.workflows_dir is None or self._store is None:
+            return
+        verbs = self._store.verbs(actor=self._settings.worker_id)
+        for file in sorted(self._settings.workflows_dir.glob("*.json")):
+            try:
+                answer = await verbs.call("put-workflow", {"workflow": json.loads(file.read_text("utf-8"))})
+            except (OSError, ValueError, WorkerError) as error:
+                raise SettingsInvalid([f"WORKFLOWS_DIR: {file}: {error}"]) from error
+            if answer["ok"] is not True:
+                raise SettingsInvalid([f"WORKFLOWS_DIR: {file}: {answer['error']}"])
+
+    async def _services(self) -> list[Service]:
+        services: list[Service] = []
+        if self._store is not None and self._watch is not None:
+            services += [
+                Service("listener", self._store.listener.run),
+                Service("store", self._watch.run, self._watch.health),
+            ]
+        if self._runs is not None:
+            services.append(Service("committer", self._runs.committer.run))
+            services.append(Service("runs", self._runs.driver.run, self._runs.driver.health))
+        if self._intake is not None:
+            services.append(Service("intake", self._intake.service.run, self._intake.service.health))
+        if self._relaying is not None:
+            await self._relaying.producer.start()
+            services.append(Service("relay", self._relaying.relay.run, self._relaying.relay.health))
+        return services
+
+    async def _supervise(self, tasks: dict[asyncio.Task[None], Service]) -> int:
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        dead = [task for task in tasks if task.done()]
+        for task in dead:
+            error = None if task.cancelled() else task.exception()
+            log.critical("the service %s ended: this process gives up", tasks[task].name, exc_info=error)
+        in_time = await self._drain()
+        return GAVE_UP if dead or not in_time else DONE
+
+    async def _drain(self) -> bool:
+        """Take nothing more in, and bring what is in hand to rest. False: intake did not end in time."""
+        log.info("stopping")
+        intake = asyncio.create_task(self._stop_intake())
+        if self._runs is not None:
+            hurry = asyncio.create_task(self._hurry.wait())
+            drain = asyncio.create_task(self._runs.driver.drain(self._settings.drain_grace_seconds))
+            await asyncio.wait({hurry, drain}, return_when=asyncio.FIRST_COMPLETED)
+            if not drain.done():
+                await self._runs.driver.drain(0)
+            hurry.cancel()
+            await drain
+        return await intake
+
+    async def _stop_intake(self) -> bool:
+        return True if self._intake is None else await self._intake.service.stop()
+
+    async def _leave(self, tasks: dict[asyncio.Task[None], Service]) -> None:
+        """Close everything, in order, within `STOP_SECONDS` all in all."""
+        until = time.monotonic() + STOP_SECONDS
+        for close in self._closes():
+            await _within(close, until)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(0.1, until - time.monotonic()))
+        await _within(self.web.stop, until)
+        if self._store is not None:
+            await _within(self._store.database.close, until)
+
+    def _closes(self) -> list[Callable[[], Awaitable[object]]]:
+        closes: list[Callable[[], Awaitable[object]]] = []
+        if self._relaying is not None:
+            closes += [self._relaying.relay.stop, self._relaying.producer.close]
+        if self._runs is not None:
+            closes += [
+                self._runs.leases.release_all,
+                self._runs.committer.close,
+                self._runs.leases.close,
+                self._runs.calls.close,
+            ]
+        for parts in (self._intake, self._relaying):
+            if parts is not None:
+                closes.append(parts.registry.close)
+        if self._store is not None:
+            closes.append(self._store.notifier.close)
+        return closes
+
+
+async def run_worker(settings: Settings) -> int:
+    """Run one worker until SIGTERM or SIGINT; return the exit code."""
+    worker = Worker(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    return await worker.run()
+
+
+async def _within(close: Callable[[], Awaitable[object]], until: float) -> None:
+    """Give one part its share of the way out; a part that is out of reach does not hold up the others."""
+    closing = asyncio.ensure_future(close())
+    done, _ = await asyncio.wait({closing}, timeout=max(0.1, until - time.monotonic()))
+    if not done:
+        closing.cancel()
+        log.warning("%s did not end in time", getattr(close, "__qualname__", close))
+    elif (error := closing.exception()) is not None:
+        log.warning("%s: %s", getattr(close, "__qualname__", close), error)
