@@ -80,7 +80,8 @@ class Moves:
     async def release(self, held: HeldRun, *, target: str, delay_seconds: float = 0) -> None:
         """Hand the run back without counting anything. Without a delay it is due at once, in its old place."""
         await self._settled(held)
-        row = {"seq": held.seq, "target": target, "delay_seconds": _bounded(delay_seconds)}
+        lost_leases = 0 if held.seq > held.claim.seq else held.claim.lost_leases  # forgotten at the first checkpoint
+        row = {"seq": held.seq, "target": target, "delay_seconds": _bounded(delay_seconds), "lost_leases": lost_leases}
         await self._make(held, Move.RELEASE, row, _QUIET if delay_seconds > 0 else _DUE)
 
     async def complete(self, held: HeldRun, *, result: object, verdict: str) -> None:

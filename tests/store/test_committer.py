@@ -282,4 +282,6 @@ async def lane(database: Database) -> AsyncIterator[Lane]:
 def pending(move: str, run: HeldRun) -> PendingMove:
     """A move without an event, as `Moves` prepares it."""
     row = {"job_id": str(run.job_id), "fence": run.fence, "lease_owner": worker(run), "seq": run.seq, "target": "x"}
-    return PendingMove.of(Move(move), run.job_id, {**row, "attempt": 1, "delay_seconds": 0, "error": "e"}, frozenset())
+    return PendingMove.of(
+        Move(move), run.job_id, {**row, "attempt": 1, "delay_seconds": 0, "error": "e", "lost_leases": 0}, frozenset()
+    )
