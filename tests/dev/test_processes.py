@@ -101,13 +101,14 @@ def test_stop_ends_the_whole_group_after_its_grace(log: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_processes_and_folders_go_with_an_owner_that_is_killed(number: signal.Signals, tmp_path: Path) -> None:
     script = (
-        "import sys, threading, time\n"
+        "import signal, sys, threading, time\n"
         "from pathlib import Path\n"
         "from streams.dev.guard import Guard\n"
         "from streams.dev.processes import ChildProcess\n"
         "guard = Guard()\n"
         "folder = guard.make_folder('a test')\n"
-        "process = ChildProcess('child', sys.argv[1:], log=folder / 'log', guard=guard)\n"
+        "last = signal.SIGTERM\n"
+        "process = ChildProcess('child', sys.argv[1:], log=folder / 'log', guard=guard, last_signal=last)\n"
         "starter = threading.Thread(target=process.start)\n"  # the end of this thread must not end the child
         "starter.start()\n"
         "starter.join()\n"
@@ -124,7 +125,8 @@ def test_processes_and_folders_go_with_an_owner_that_is_killed(number: signal.Si
         assert Path(folder, "log").exists()
         owner.send_signal(number)
         owner.wait(10)
-    wait_until(lambda: not _alive(int(pid)) and not Path(folder).exists())
+    # Sooner than the SIGKILL that would come after five seconds.
+    wait_until(lambda: not _alive(int(pid)) and not Path(folder).exists(), seconds=4)
 
 
 def test_a_group_that_takes_no_notice_is_killed_after_five_seconds(tmp_path: Path) -> None:
@@ -145,20 +147,22 @@ def test_a_group_that_takes_no_notice_is_killed_after_five_seconds(tmp_path: Pat
     wait_until(lambda: not any(_alive(pid) for pid in pids))
 
 
-def test_a_process_that_has_ended_is_watched_no_more(guard: Guard, log: Path) -> None:
-    process = ChildProcess("brief", ["/bin/true"], log=log, guard=guard)
-    process.start()
-    process.wait(10)
-    other = subprocess.Popen(SLEEP, start_new_session=True)
-    try:
-        guard.watch(other.pid, signal.SIGTERM)
-        guard.forget(other.pid)
-        guard.make_folder("any")
-    finally:
-        guard.close()
-        assert _alive(other.pid)
-        other.kill()
-        other.wait()
+def test_a_group_that_was_forgotten_outlives_its_owner(tmp_path: Path) -> None:
+    script = (
+        "import signal, subprocess, sys\n"
+        "from streams.dev.guard import Guard\n"
+        "guard = Guard()\n"
+        "other = subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=subprocess.DEVNULL)\n"
+        "guard.watch(other.pid, signal.SIGKILL)\n"
+        "guard.forget(other.pid)\n"
+        "print(guard.pid, other.pid)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script, *SLEEP]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
+    guard_pid, other = map(int, done.stdout.split())
+    wait_until(lambda: not _alive(guard_pid))
+    assert _alive(other)
+    os.kill(other, signal.SIGKILL)
 
 
 def test_a_closed_guard_has_removed_its_folders(guard: Guard) -> None:

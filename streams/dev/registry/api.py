@@ -5,8 +5,8 @@ import asyncio
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from streams.dev.registry.faults import FAULTS_PATH, REQUESTS_PATH, Faults, fault_routes
-from streams.dev.registry.model import Refused, SchemaType, StoredSchema, SubjectVersion
+from streams.dev.registry.faults import Faults, fault_routes
+from streams.dev.registry.model import FAULTS_PATH, REQUESTS_PATH, Refused, SchemaType, StoredSchema, SubjectVersion
 from streams.dev.registry.payloads import (
     CONTENT_TYPE,
     answer,

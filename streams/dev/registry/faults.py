@@ -2,12 +2,10 @@
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
 
 from aiohttp import web
 
-FAULTS_PATH: Final = "/faults"
-REQUESTS_PATH: Final = "/requests"
+from streams.dev.registry.model import FAULTS_PATH, REQUESTS_PATH
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
+
+FAULTS_PATH: Final = "/faults"
+REQUESTS_PATH: Final = "/requests"
 
 
 class Refused(Exception):

@@ -8,7 +8,7 @@ from typing import Final
 from streams.dev.guard import Guard
 from streams.dev.ports import LOOPBACK, accepts, free_port
 from streams.dev.processes import ChildProcess
-from streams.dev.registry.faults import FAULTS_PATH, REQUESTS_PATH
+from streams.dev.registry.model import FAULTS_PATH, REQUESTS_PATH
 from streams.dev.server import Server
 
 _START_SECONDS: Final = 20.0
