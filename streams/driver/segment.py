@@ -1,0 +1,140 @@
+"""One claimed run at work: its plan, its calls under permits, its checkpoints."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from schemas.errors import CallFailed, SegmentInterrupted
+from store.moves import Moves
+from store.records import StoredCheckpoint
+from streams.calls.grpc_calls import CallContext, TargetCalls
+from streams.driver.backoff import Backoff
+from streams.driver.endings import Try
+from streams.driver.held import Holding
+from streams.driver.patience import until_answered
+from streams.driver.permits import Permit, Permits
+from streams.logs import logged_as
+from streams.metrics import Metrics
+from streams.verbs.plans import Plans
+from streams.workflow import runner
+from streams.workflow.plan import Plan
+from streams.workflow.runner import CallRequest, Completed, Parked, run_segment
+
+PERMIT_WAIT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every segment of a process works with.
+
+    `patience_seconds` is how long one answer of the store is waited for while a run is held; `stopping` says whether no
+    further call may begin. `put_off` is told the seconds after which a run that was put off is due.
+    """
+
+    moves: Moves
+    plans: Plans
+    calls: TargetCalls
+    permits: Permits
+    backoff: Backoff
+    patience_seconds: float
+    metrics: Metrics
+    stopping: Callable[[], bool]
+    put_off: Callable[[float], None]
+
+
+class Segment:
+    """The work on one claimed run from its first missing checkpoint on, until it rests.
+
+    `target` is where the run's next call goes, as far as is known: what it is handed back with.
+    """
+
+    def __init__(self, holding: Holding, around: Surroundings) -> None:
+        self.target = holding.run.claim.target
+        self.holding = holding
+        self.around = around
+        self._plan: Plan | None = None
+        self._done = len(holding.run.claim.checkpoints)
+
+    async def run(self) -> Completed | Parked:
+        """Work on until the run is complete or parked.
+
+        Raises:
+            SegmentInterrupted: stopped from outside, no permit within a second, or a target not served here.
+            LeaseLost: a checkpoint found another claim.
+            StoreUnavailable: it took nothing, for as long as one waits.
+            StepFailed, MoveRefused, InputInvalid, NotFound, JobCorrupt: as the engine, the store and the plans say.
+        """
+        claim = self.holding.run.claim
+        self._plan = plan = await until_answered(
+            lambda: self.around.plans.by_hash(claim.definition_hash),
+            for_seconds=self.around.patience_seconds,
+            before_waiting=self.holding.drop_permit,
+        )
+        self.target = plan.next_target(self._done)
+        stored = [runner.StoredCheckpoint(c.step_index, c.step, c.skipped, c.response) for c in claim.checkpoints]
+        return await run_segment(
+            plan,
+            plan.parse_input(claim.input),
+            stored,
+            call=self._call,
+            checkpoint=self._checkpoint,
+            clock=time.monotonic,
+        )
+
+    @property
+    def now(self) -> Try:
+        """The try that is going on."""
+        run = self.holding.run
+        steps = self._plan.steps if self._plan is not None else ()
+        step = steps[self._done].name if self._done < len(steps) else None
+        return Try(step, run.try_of(step), run.claim.max_attempts)
+
+    async def _call(self, request: CallRequest) -> bytes:
+        self.target = request.target
+        claim = self.holding.run.claim
+        asked_at = time.monotonic()
+        permit = await self._permit(request.target)
+        try:
+            if self.around.stopping():
+                raise SegmentInterrupted("this worker is stopping")
+            left = max(0.0, request.timeout_seconds - (time.monotonic() - asked_at))
+            context = CallContext(claim.job_id, self.holding.run.try_of(request.step), claim.trace_context)
+            with logged_as(step=request.step):
+                return await self._measured(replace(request, timeout_seconds=left), context)
+        finally:
+            permit.release()
+
+    async def _permit(self, target: str) -> Permit:
+        reserved = self.holding.take_permit()
+        if reserved is not None:
+            if reserved.target == target:
+                return reserved
+            reserved.release()
+        permit = await self.around.permits.take(target, wait_seconds=PERMIT_WAIT_SECONDS)
+        if permit is None:
+            raise SegmentInterrupted(f"no permit for the target {target} within {PERMIT_WAIT_SECONDS:g} s")
+        return permit
+
+    async def _measured(self, request: CallRequest, context: CallContext) -> bytes:
+        metrics = self.around.metrics
+        code = "CANCELLED"
+        with metrics.step_seconds.time():
+            try:
+                response = await self.around.calls(request, context)
+                code = "OK"
+                return response
+            except CallFailed as error:
+                code = error.code
+                raise
+            finally:
+                metrics.steps.labels(code).inc()
+
+    async def _checkpoint(self, checkpoint: runner.StoredCheckpoint, next_target: str) -> None:
+        stored = StoredCheckpoint(checkpoint.step_index, checkpoint.step, checkpoint.skipped, checkpoint.response)
+        moves = self.around.moves
+        await until_answered(
+            lambda: moves.checkpoint(self.holding.run, stored), for_seconds=self.around.patience_seconds
+        )
+        self._done += 1
+        self.target = next_target
