@@ -24,7 +24,7 @@ from streams.kafka.registry import SchemaRegistry
 from streams.kafka.security import KafkaSecurity
 from streams.kafka.transport import IntakeConsumer, IntakeTransport
 from streams.metrics import Metrics
-from streams.parts import Store, open_registry
+from streams.parts.store import Store
 from streams.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -297,7 +297,7 @@ def build_intake(settings: Settings, store: Store, metrics: Metrics) -> Intake:
     settings.require("kafka_bootstrap")
     topic = load_topics(settings.topics_file).requests
     bootstrap, security = settings.kafka_bootstrap or "", KafkaSecurity.from_settings(settings)
-    registry = open_registry(settings)
+    registry = SchemaRegistry.from_settings(settings)
     accept = Accept(
         group_id=settings.group,
         topic=topic,

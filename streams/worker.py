@@ -17,7 +17,9 @@ from store.migrate import check as check_store
 from streams.app import Intake, build_intake
 from streams.health import HealthCheck, ServiceHealth
 from streams.metrics import Metrics
-from streams.parts import Relaying, Runs, Store, build_relaying, build_runs, build_store, new_owner
+from streams.parts.relaying import Relaying, build_relaying
+from streams.parts.runs import Runs, build_runs
+from streams.parts.store import Store, build_store, new_owner
 from streams.settings import Role, Settings
 from streams.verbs.verbs import Verbs
 from streams.watch import StoreWatch

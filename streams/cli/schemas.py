@@ -12,7 +12,6 @@ from schemas.topics import Topics, load_topics
 from streams.cli.exits import Exit
 from streams.cli.output import print_json, print_problem
 from streams.kafka.registry import SchemaRegistry
-from streams.parts import open_registry
 from streams.settings import load_settings
 
 
@@ -48,11 +47,10 @@ def subjects(topics: Topics) -> list[str]:
 
 def _for_each_subject(work: Callable[[SchemaRegistry, str], Awaitable[int]]) -> dict[str, int]:
     settings = load_settings()
-    settings.require("schema_registry_url")
     wanted = subjects(load_topics(settings.topics_file))
 
     async def run() -> dict[str, int]:
-        registry = open_registry(settings)
+        registry = SchemaRegistry.from_settings(settings)
         try:
             return {subject: await work(registry, subject) for subject in wanted}
         finally:

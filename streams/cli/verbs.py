@@ -14,7 +14,7 @@ from schemas import strict_json
 from schemas.errors import ContractError, InputInvalid, StoreUnavailable
 from streams.cli.exits import Exit, exit_of_answer
 from streams.cli.output import print_fields, print_json, print_problem, print_table
-from streams.parts import open_verbs
+from streams.parts.store import open_verbs
 from streams.settings import load_settings
 
 Answer = dict[str, Any]
@@ -122,9 +122,6 @@ def put_workflow(file: Path, name: str | None, **options: Any) -> None:
 def list_workflows(limit: int, cursor: str | None, **options: Any) -> None:
     """List the stored workflows, the newest version of each."""
     run_verb("list-workflows", {"limit": limit, "cursor": cursor}, _print_workflows, **options)
-
-
-COMMANDS: Final = (submit_workflow, get_job, list_jobs, complete_step, cancel_job, put_workflow, list_workflows)
 
 
 def run_verb(

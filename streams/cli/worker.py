@@ -1,4 +1,4 @@
-"""`workflow-runs worker` and `workflow-runs settings`."""
+"""`workflow-runs worker`."""
 
 import logging
 import os
@@ -7,7 +7,7 @@ import click
 import uvloop
 
 from streams.logs import set_up_logging
-from streams.settings import load_settings, table
+from streams.settings import load_settings
 from streams.worker import run_worker
 
 
@@ -25,11 +25,3 @@ def worker() -> None:
     logging.shutdown()
     # Hard, since a client's thread may still wait for a broker that never answers; everything that matters is done.
     os._exit(code)
-
-
-@click.command()
-def settings() -> None:
-    """List every setting as a Markdown table: name, default, meaning."""
-    click.echo("| setting | default | meaning |\n|---|---|---|")
-    for name, default, meaning in table():
-        click.echo(f"| `{name}` | {f'`{default}`' if default else ''} | {meaning} |")

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -85,6 +84,8 @@ class Stack:
         self._guard = Guard()
         self._exit.callback(self._guard.close)
         self.folder = self._guard.make_folder("stack")
+        ports = free_ports(3 + 2 * self._worker_count)
+        servers = self._begin_servers(ports)
         postgres = self._exit.enter_context(EmbeddedPostgres())
         self._tell(f"Postgres at {LOOPBACK}:{postgres.port}")
         is_apache = self._kafka_kind == "apache"
@@ -92,16 +93,28 @@ class Stack:
         self._exit.enter_context(broker)
         self.bootstrap = broker.bootstrap
         self._tell(f"{'Apache Kafka' if is_apache else 'Kafka-compatible broker'} at {self.bootstrap}")
-        ports = free_ports(3 + 2 * self._worker_count)
-        self.registry_url = f"http://{LOOPBACK}:{ports[0]}"
-        self._serve("registry", ports[0], "streams.dev.registry")
-        self._tell(f"registry stand-in at {self.registry_url}")
+        for (name, server), port in zip(servers.items(), ports, strict=False):
+            server.wait_until(partial(accepts, port), deadline_seconds=30)
+            self._tell(f"{name} at {LOOPBACK}:{port}")
         self.settings = self._settings(postgres.url(), ports)
-        for service, port in (("tokenizer", ports[1]), ("embedder", ports[2])):
-            self._serve(service, port, "streams.dev.services", service, "--calls", str(self.call_log(service)))
-            self._tell(f"{service}, a gRPC service, at {LOOPBACK}:{port}")
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
         self._prepare()
         self._start_workers(ports[3:])
+
+    def _begin_servers(self, ports: list[int]) -> dict[str, ChildProcess]:
+        """Start the registry and the services; they come up while Postgres does."""
+        self.registry_url = f"http://{LOOPBACK}:{ports[0]}"
+        modules = {
+            "registry": ["streams.dev.registry"],
+            "tokenizer": ["streams.dev.services", "tokenizer", "--calls", str(self.call_log("tokenizer"))],
+            "embedder": ["streams.dev.services", "embedder", "--calls", str(self.call_log("embedder"))],
+        }
+        servers = {}
+        for (name, arguments), port in zip(modules.items(), ports, strict=False):
+            command = [sys.executable, "-m", *arguments, "--port", str(port)]
+            servers[name] = self._process(name, command, os.environ)
+            servers[name].start()
+        return servers
 
     def _settings(self, database_url: str, ports: list[int]) -> dict[str, str]:
         targets = self.folder / "targets.yaml"
@@ -114,6 +127,7 @@ class Stack:
             "SCHEMA_REGISTRY_URL": self.registry_url,
             "TOPICS_FILE": str(ROOT / "topics.yaml"),
             "TARGETS_FILE": str(targets),
+            "WORKFLOWS_DIR": str(WORKFLOWS),
             "GROUP": GROUP,
             **QUICK_SETTINGS,
         }
@@ -126,14 +140,6 @@ class Stack:
     def call_log(self, service: str) -> Path:
         """Return the file to which a service writes one JSON line per call begun and per call ended."""
         return self.folder / f"{service}.calls"
-
-    def run(self, *arguments: str) -> str:
-        """Run one command of ours to its end and return what it printed. Raises StartFailed with what went wrong."""
-        command = [sys.executable, "-m", "streams.cli", *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise StartFailed(f"workflow-runs {' '.join(arguments)} failed: {done.stderr.strip() or done.stdout}")
-        return done.stdout
 
     def verb(self, url: str, name: str, call: Mapping[str, object]) -> tuple[int, dict[str, Any]]:
         """Call a verb of the worker at *url*; return the HTTP status and the JSON it answered."""
@@ -164,16 +170,17 @@ class Stack:
                 raise StartFailed(f"{worker.name} ended with {code}:\n{worker.process.tail()}")
 
     def _prepare(self) -> None:
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
-        self.run("migrate")
-        self.run("topics", "apply")
-        self.run("schemas", "register")
-        self.run("put-workflow", str(WORKFLOWS / "embed-text.json"))
-        self._tell("migrated, topics created, schemas registered, workflow embed-text stored")
-
-    def _serve(self, name: str, port: int, module: str, *arguments: str) -> None:
-        server = self._process(name, [sys.executable, "-m", module, *arguments, "--port", str(port)], os.environ)
-        server.start(ready=lambda: accepts(port))
+        """Run our own commands that make an empty stack ready, side by side."""
+        commands = (("migrate",), ("topics", "apply"), ("schemas", "register"))
+        runs = [
+            self._process(" ".join(c), [sys.executable, "-m", "streams.cli", *c], self.environment()) for c in commands
+        ]
+        for run in runs:
+            run.start()
+        for run in runs:
+            if code := run.wait(timeout_seconds=60):
+                raise StartFailed(f"workflow-runs {run.name} ended with {code}:\n{run.tail()}")
+        self._tell("migrated, topics created, schemas registered")
 
     def _start_workers(self, ports: list[int]) -> None:
         for number in range(1, self._worker_count + 1):
@@ -191,7 +198,7 @@ class Stack:
         process = ChildProcess(
             name,
             command,
-            log=self.folder / f"{name}.log",
+            log=self.folder / f"{name.replace(' ', '-')}.log",
             folder=ROOT,
             environment=environment,
             guard=self._guard,

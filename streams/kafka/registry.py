@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from schemas.errors import ContractError, RegistryUnavailable, SettingsInvalid, UnknownSchema
 from schemas.registered import SchemaText
 from streams.health import ServiceHealth
+from streams.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,17 @@ class SchemaRegistry:
         self._outage: RegistryUnavailable | None = None
         self._ask_again_at = 0.0
         self._pause_seconds = FIRST_PAUSE_SECONDS
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "SchemaRegistry":
+        """Return the client of SCHEMA_REGISTRY_URL; the caller closes it. Raises SettingsInvalid when it is not set."""
+        settings.require("schema_registry_url")
+        password = settings.schema_registry_password
+        return cls(
+            settings.schema_registry_url or "",
+            username=settings.schema_registry_username,
+            password=password.get_secret_value() if password is not None else None,
+        )
 
     async def close(self) -> None:
         """Let the connections go."""

@@ -1,0 +1,64 @@
+"""What drives runs."""
+
+from dataclasses import dataclass
+
+from store.committer import Committer
+from store.database import CommitPoint, passes
+from store.leases import Leases
+from store.moves import Moves
+from store.upkeep import Upkeep
+from streams.calls.grpc_calls import GrpcCalls
+from streams.calls.targets import Targets
+from streams.driver.driver import Driver, DriverLimits
+from streams.metrics import Metrics
+from streams.parts.store import Store
+from streams.settings import Settings
+from streams.workflow.plan import ENGINE_LEVEL
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What drives runs: the driver and what must be closed after it."""
+
+    driver: Driver
+    committer: Committer
+    leases: Leases
+    calls: GrpcCalls
+
+
+def build_runs(
+    settings: Settings, store: Store, owner: str, metrics: Metrics, *, commit_point: CommitPoint = passes
+) -> Runs:
+    """Build the driver and what it stands on.
+
+    Raises:
+        SettingsInvalid: the file of targets cannot be used.
+    """
+    targets = Targets(
+        settings.targets_file, allowed=settings.targets_allowed, default_permits=settings.permits_per_target
+    )
+    calls = GrpcCalls(targets, message_bytes=settings.message_bytes, call_cap_seconds=settings.call_cap_seconds)
+    committer = Committer(store.database, on_committed=store.notifier.notify, commit_point=commit_point)
+    leases = Leases(store.database, owner=owner, lease_seconds=settings.lease_seconds, engine_level=ENGINE_LEVEL)
+    driver = Driver(
+        leases=leases,
+        moves=Moves(committer),
+        upkeep=Upkeep(
+            store.database,
+            lease_seconds=settings.lease_seconds,
+            max_lost_leases=settings.max_lost_leases,
+            on_committed=store.notifier.notify,
+        ),
+        plans=store.plans,
+        calls=calls,
+        targets=targets,
+        listener=store.listener,
+        metrics=metrics,
+        limits=DriverLimits(
+            in_flight=settings.in_flight,
+            lease_seconds=settings.lease_seconds,
+            backoff_base_seconds=settings.backoff_base_seconds,
+            backoff_cap_seconds=settings.backoff_cap_seconds,
+        ),
+    )
+    return Runs(driver, committer, leases, calls)
