@@ -71,7 +71,8 @@ def test_a_path_that_names_no_message_is_refused(indexes: Sequence[int]) -> None
         ("0000000001 4200", "bad-index"),  # count 33
         ("0000000001 feffffff0f", "bad-index"),  # count 2147483647
         ("0000000001 ffffffffff01", "bad-index"),  # a varint of six bytes
-        ("0000000001 ffffffff7f", "bad-index"),  # a varint of more than 32 bits
+        ("0000000001 ffffffff7f", "bad-index"),  # a count of more than 32 bits
+        ("0000000001 02feffffff7f", "bad-index"),  # an index of more than 32 bits
         ("01" + "00" * 16, "bad-magic"),
         ("7b7d", "bad-magic"),
         ("68656c6c6f", "bad-magic"),

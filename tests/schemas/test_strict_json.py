@@ -63,6 +63,15 @@ def test_what_a_row_cannot_hold_is_refused(text: str, code: str) -> None:
     assert code_of(text) == code
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("before", ["[]," * 70, '{"a": ['])
+def test_a_string_without_an_end_is_scanned_once(before: str) -> None:
+    text = before + '"' + '\\"' * 500_000
+    for read in (parse, members):
+        with pytest.raises(ContractError):
+            read(text)
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
