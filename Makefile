@@ -3,10 +3,13 @@ PY ?= python3
 STAMP := .venv/installed
 RUN := .venv/bin/python -m
 
-.PHONY: help demo test check bench format clean
+.PHONY: help dev demo test check bench format clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+dev: $(STAMP) ## Run a whole stack and a worker until Ctrl-C
+	@.venv/bin/workflow-runs dev
 
 demo: $(STAMP) ## Watch durable runs, through a failure, a killed worker and a person's answer (HOLD=1 keeps it running)
 	@.venv/bin/workflow-runs demo $(if $(HOLD),--hold)
