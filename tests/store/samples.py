@@ -102,11 +102,11 @@ async def counts(sql: Sql) -> dict[str, int]:
     return {table: count for table, count in found.items() if count}
 
 
-async def until_blocked(sql: Sql, task: "asyncio.Task[Any]") -> None:
-    """Return once some statement waits for a lock; fail when *task* ends without that."""
+async def until_blocked(sql: Sql, *tasks: "asyncio.Task[Any]") -> None:
+    """Return once as many statements wait for a lock as there are *tasks*; fail when one ends without that."""
     blocked = """
         select count(*) from pg_stat_activity
          where datname = current_database() and wait_event_type = 'Lock' and state = 'active'"""
-    while not await select_one(sql, blocked):
-        assert not task.done(), "nothing had to be waited for"
+    while await select_one(sql, blocked) < len(tasks):
+        assert not any(task.done() for task in tasks), "nothing had to be waited for"
         await asyncio.sleep(0.005)
