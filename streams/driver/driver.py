@@ -114,8 +114,10 @@ class Driver:
                     task.result()
         finally:
             self._running = False
-            await self._leave({*tasks, drained})
-            self._ended.set()
+            try:
+                await self._leave({*tasks, drained})
+            finally:
+                self._ended.set()
 
     async def drain(self, grace_seconds: float) -> None:
         """Stop: claim nothing, begin no call, give calls in flight *grace_seconds*, then hand everything back.

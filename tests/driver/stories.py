@@ -62,6 +62,17 @@ def embed_reviewed_text() -> dict[str, Any]:
     return embed_text(steps=[_TOKENIZE_STEP, _REVIEW_STEP, _EMBED_STEP])
 
 
+def embed_only() -> dict[str, Any]:
+    """A single call, to the second service."""
+    return embed_text(steps=[{**_EMBED_STEP, "rules": ["tokens += input.text"]}])
+
+
+def tokenize_thrice() -> dict[str, Any]:
+    """The same call three times, under three names; the input is the result."""
+    steps = [{**_TOKENIZE_STEP, "name": f"tokenize{number}"} for number in range(3)]
+    return {**embed_text(steps=steps), "output": {"type": "text.v1.Text", "rules": ["text = input.text"]}}
+
+
 class Compiler:
     """Compiles definitions. The compiler child keeps its results, so the schema is compiled once for all tests."""
 

@@ -30,7 +30,7 @@ from streams.verbs.plans import Plans
 from streams.workflow.plan import ENGINE, ENGINE_LEVEL
 from tests.driver.stories import Compiler, embed_text
 from tests.fixtures.grpc_server import ReceivedCall, ScriptedServer
-from tests.store.samples import Sql, connected, select, submission
+from tests.store.samples import Sql, connected, select, select_one, submission
 
 WAIT_SECONDS = 15.0
 
@@ -95,6 +95,7 @@ class World:
         backoff_base_seconds: float = 0.05,
         listening: bool = True,
         most_channels: int = 64,
+        message_bytes: int = 16 << 20,
         call: Callable[[GrpcCalls], Any] = lambda calls: calls,
     ) -> AsyncIterator[Worker]:
         """A worker at work until the block ends; then it stops as a process does on the way out."""
@@ -107,7 +108,7 @@ class World:
         committer = Committer(database, on_committed=notifier.notify)
         leases = Leases(database, owner=owner, lease_seconds=lease_seconds, engine_level=ENGINE_LEVEL)
         targets = Targets(file)
-        calls = GrpcCalls(targets, most_channels=most_channels)
+        calls = GrpcCalls(targets, most_channels=most_channels, message_bytes=message_bytes)
         metrics = Metrics()
         driver = Driver(
             leases=leases,
@@ -215,6 +216,11 @@ class World:
         events = await select(self.sql, query, {"id": job_id})
         assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
         return [" ".join(filter(None, (EventType(event["type"]).name, event["step"]))) for event in events]
+
+    async def largest_event(self, job_id: UUID) -> int:
+        """Bytes of the largest of the run's events, as text."""
+        query = "select max(length(event::text)) from event where job_id = %(id)s"
+        return int(await select_one(self.sql, query, {"id": job_id}))
 
     def control(self) -> Control:
         return Control(self.database, on_committed=Notifier(self.database).notify)
