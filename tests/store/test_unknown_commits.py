@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -16,7 +17,7 @@ from store.database import CommitPoint, Connection, Database, passes
 from store.moves import Moves
 from store.records import HeldRun
 from tests.store.given import HOLDER_MOVES, Given, finished
-from tests.store.samples import Sql, Woken, select_one, until_blocked
+from tests.store.samples import Sql, Woken, select, select_one, until_blocked
 
 _NAME = "lanes"
 
@@ -62,6 +63,10 @@ class Lanes:
                 await action()
 
         self._at = act
+
+    def always(self, action: CommitPoint) -> None:
+        """Do *action* at every commit point from now on."""
+        self._at = action
 
     async def make(self, move: str, run: HeldRun) -> None:
         await HOLDER_MOVES[move](self.moves, run)
@@ -189,3 +194,37 @@ async def test_an_outage_is_waited_out_and_nothing_is_lost(given: Given, lanes: 
     await asyncio.gather(*(lanes.moves.checkpoint(run, finished()) for run in runs))
     for run in runs:
         assert await given.log(run.job_id) == ["ACCEPTED", "STEP_CHECKPOINT tokenize"]
+
+
+async def test_under_kills_and_lost_answers_every_run_ends_with_a_log_without_gap_or_double(
+    given: Given, lanes: Lanes
+) -> None:
+    runs = await given.many_held(40)
+    chance = random.Random(7)
+    finished_all = asyncio.Event()
+
+    async def lose_some(point: str) -> None:
+        if point.endswith(".after_commit") and chance.random() < 0.1:
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    async def live(run: HeldRun) -> None:
+        for index in range(3):
+            await lanes.moves.checkpoint(run, finished(index, f"step-{index}"))
+        await lanes.moves.complete(run, result={}, verdict="3 steps, output x")
+
+    async def kill() -> None:
+        query = f"select pg_terminate_backend(pid) from pg_stat_activity where application_name = '{_NAME}' limit 1"
+        while not finished_all.is_set():
+            await select(given.sql, query)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(finished_all.wait(), 0.05)
+
+    lanes.always(lose_some)
+    killer = asyncio.create_task(kill())
+    await asyncio.gather(*(live(run) for run in runs))
+    finished_all.set()
+    await killer
+    steps = [f"STEP_CHECKPOINT step-{index}" for index in range(3)]
+    for run in runs:
+        assert await given.log(run.job_id) == ["ACCEPTED", *steps, "COMPLETED"]
+        assert [entry["step_index"] for entry in (await given.row(run.job_id))["checkpoints"]] == [0, 1, 2]
