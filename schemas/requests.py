@@ -159,9 +159,11 @@ class _JsonRequest:
         return _unquoted(field, member) if member.startswith('"') else _parsed(field, member)
 
     def check_keys(self) -> None:
-        for key, member in self._unknown.items():
-            _parsed(cut(key, 80), member)
-            raise ContractError(f"{cut(key, 80)!r} is not a key of a request", code="unknown-key")
+        for member in self._unknown.values():
+            _parsed("a key that is not a request's", member)
+        if self._unknown:
+            names = ", ".join(repr(cut(key, 80)) for key in list(self._unknown)[:5])
+            raise ContractError(f"a request has no key {names}", code="unknown-key")
 
 
 class _ProtobufRequest:
@@ -201,7 +203,7 @@ def _decide(sent: _Sent) -> Request | Unusable:
         try:
             return read()
         except ContractError as error:
-            if error.code == "bad-json":
+            if error.code == "bad-json":  # the record itself does not parse: nothing read from it can be trusted
                 raise
             faults.append(error)
             return otherwise

@@ -137,6 +137,7 @@ def test_a_record_without_a_value_names_no_run() -> None:
         (record_with("{'a': 1}"), "bad-json"),
         (record_with('{"a": tru}'), "bad-json"),
         (record_with('{}, "x": nope'), "bad-json"),
+        (record_with('{}, "x": 1, "y": nope'), "bad-json"),
         (record_with("{}").replace(b"}}", b'}, "labels": {x}}'), "bad-json"),
         (b"{}", "job-id"),
         (record(job_id=None), "job-id"),
@@ -259,7 +260,7 @@ def test_a_name_that_is_not_a_text_is_a_run_born_failed_without_a_name(value: by
 
 def test_an_unknown_key_is_refused_by_its_name() -> None:
     run = unusable(decode_json(record(bussiness_key="o 1")), "unknown-key")
-    assert run.reason == "'bussiness_key' is not a key of a request"
+    assert run.reason == "a request has no key 'bussiness_key'"
 
 
 def test_an_unknown_protobuf_field_is_passed_over() -> None:
