@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from streams.dev.guard import Guard
-from streams.dev.ports import LOOPBACK, accepts, free_port
+from streams.dev.ports import LOOPBACK, free_port
 from streams.dev.processes import ChildProcess, StartFailed
 from streams.dev.server import Server
 
@@ -67,7 +67,7 @@ class EmbeddedBroker(Server):
         """
         broker = self._broker or self._prepare()
         self._broker = broker
-        broker.start(ready=lambda: accepts(self.port), deadline_seconds=_START_SECONDS)
+        broker.start_on(self.port, deadline_seconds=_START_SECONDS)
 
     def stop(self) -> None:
         """Stop it in order; with clients connected this takes 5 s."""

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from streams.dev.guard import Guard
+from streams.dev.ports import accepts
 
 _POLL_SECONDS: Final = 0.01
 _TAIL_BYTES: Final = 4_000
@@ -69,15 +70,26 @@ class ChildProcess:
         """
         if self.running:
             raise RuntimeError(f"{self.name} is running already")
+        guard = self._guard
         with self.log.open("ab") as log:
             self._process = self._spawn(log.fileno())
         try:
-            self._guard.watch(self._process.pid, self._last_signal)
+            guard.watch(self._process.pid, self._last_signal)
         except BaseException:
             self.kill()
             raise
         if ready is not None:
             self.wait_until(ready, deadline_seconds=deadline_seconds)
+
+    def start_on(self, port: int, *, deadline_seconds: float = 30.0) -> None:
+        """Start it and wait until it accepts connections on this port of 127.0.0.1.
+
+        Raises:
+            StartFailed: as `start`, or another program listens there already.
+        """
+        if accepts(port):
+            raise StartFailed(f"{self.name} cannot start: port {port} is taken")
+        self.start(ready=lambda: accepts(port), deadline_seconds=deadline_seconds)
 
     def wait_until(self, ready: Callable[[], bool], *, deadline_seconds: float) -> None:
         """Wait until `ready` says true of the started process.

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -165,6 +166,14 @@ def test_a_server_goes_with_an_owner_that_is_killed(name: str) -> None:
         os.kill(owner.pid, signal.SIGKILL)
         owner.wait(10)
     wait_until(lambda: not accepts(port))
+
+
+@pytest.mark.parametrize("kind", [EmbeddedBroker, RegistryServer])
+def test_a_taken_port_is_reported(kind: type[EmbeddedBroker] | type[RegistryServer]) -> None:
+    with socket.create_server(("127.0.0.1", free_port())) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StartFailed, match=f"port {port} is taken"), kind(port=port):
+            pytest.fail("it started")
 
 
 @pytest.mark.parametrize("kind", [EmbeddedBroker, ApacheKafka, EmbeddedPostgres, RegistryServer])

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from streams.dev.ports import accepts, free_port
+from streams.dev.ports import free_port
 from streams.dev.processes import ChildProcess
 from streams.dev.protoc import compile_protos
 from streams.dev.services import WORKFLOWS
@@ -34,7 +34,7 @@ class Running:
         )
 
     def start(self) -> None:
-        self.process.start(ready=lambda: accepts(self.port))
+        self.process.start_on(self.port)
 
     def calls(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]

@@ -6,7 +6,7 @@ import urllib.request
 from typing import Final
 
 from streams.dev.guard import Guard
-from streams.dev.ports import LOOPBACK, accepts, free_port
+from streams.dev.ports import LOOPBACK, free_port
 from streams.dev.processes import ChildProcess
 from streams.dev.registry.model import FAULTS_PATH, REQUESTS_PATH
 from streams.dev.server import Server
@@ -39,7 +39,7 @@ class RegistryServer(Server):
                 log=self._guard.make_folder("registry") / "registry.log",
                 guard=self._guard,
             )
-        self._process.start(ready=lambda: accepts(self.port), deadline_seconds=_START_SECONDS)
+        self._process.start_on(self.port, deadline_seconds=_START_SECONDS)
 
     def stop(self) -> None:
         """Stop it in order."""
