@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from schemas.errors import PositionMoved
+from schemas.errors import PositionMoved, StoreUnavailable
 from schemas.events import Status
 from store.database import Database
 from store.positions import move_positions
@@ -230,6 +230,33 @@ async def test_of_two_workers_that_move_a_position_at_once_one_is_told_to_reassi
         await loser
     assert await stored_position(sql) == ("t1", 15)
     assert await select_one(sql, "select count(*) from run") == 1
+
+
+async def test_a_connection_that_dies_before_the_commit_leaves_nothing_and_the_repeat_writes_everything(
+    database: Database, submits: Submits, sql: Sql
+) -> None:
+    async def die(_: str) -> None:
+        await select(
+            sql,
+            """select pg_terminate_backend(pid) from pg_stat_activity
+                where datname = current_database() and pid <> pg_backend_pid()""",
+        )
+
+    batch = IntakeBatch(GROUP, [record(submission())], [letter(1)], [position(15)])
+
+    with pytest.raises(StoreUnavailable):
+        await Submits(database, on_committed=Woken(), commit_point=die).batch(batch)
+    assert await counts(sql) == {}
+
+    await submits.batch(batch)
+    assert await counts(sql) == {
+        "run": 1,
+        "run_input": 1,
+        "event": 1,
+        "relay_queue": 2,
+        "dead_letter": 1,
+        "intake_position": 1,
+    }
 
 
 async def test_a_repeat_that_overtakes_its_first_try_finds_it_applied(
