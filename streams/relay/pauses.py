@@ -2,10 +2,21 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 FIRST_SECONDS: Final = 0.5
 LONGEST_SECONDS: Final = 5.0
+REMEMBERED_SECONDS: Final = 2 * LONGEST_SECONDS
+"""How long after its pause a topic counts as troubled, while nothing shows that it is well."""
+
+
+@dataclass(slots=True)
+class _Pause:
+    until: float
+    seconds: float
+    reason: str
+    noticed: bool = False
 
 
 class Pauses:
@@ -13,42 +24,48 @@ class Pauses:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[str, float] = {}
-        self._seconds: dict[str, float] = {}
-        self._reasons: dict[str, str] = {}
+        self._pauses: dict[str, _Pause] = {}
 
     def pause(self, topic: str, reason: str) -> bool:
-        """Leave *topic* alone, twice as long as the time before; say whether this is news: it was well till now."""
-        if self.until(topic) is not None:
+        """Leave *topic* alone, twice as long as the time before; say whether that is news.
+
+        A pause that has begun is not made longer: what fails meanwhile had been sent before.
+        """
+        now = self._clock()
+        last = self._troubled(topic)
+        if last is not None and last.until > now:
             return False
-        is_news = topic not in self._reasons
-        seconds = self._seconds.get(topic, FIRST_SECONDS)
-        self._until[topic] = self._clock() + seconds
-        self._seconds[topic] = min(2 * seconds, LONGEST_SECONDS)
-        self._reasons[topic] = reason
-        return is_news
+        seconds = FIRST_SECONDS if last is None else min(2 * last.seconds, LONGEST_SECONDS)
+        self._pauses[topic] = _Pause(now + seconds, seconds, reason)
+        return last is None
 
     def until(self, topic: str) -> float | None:
         """Until when *topic* is paused; None when it is not."""
-        until = self._until.get(topic, 0.0)
-        return until if until > self._clock() else None
+        pause = self._pauses.get(topic)
+        return pause.until if pause is not None and pause.until > self._clock() else None
 
     def well(self, topic: str) -> None:
         """Something was published to *topic*: the next pause is a short one again."""
-        for state in (self._until, self._seconds, self._reasons):
-            state.pop(topic, None)
+        self._pauses.pop(topic, None)
 
     def take_ended(self) -> bool:
         """Whether a pause ended since the last call."""
         now = self._clock()
-        ended = [topic for topic, until in self._until.items() if until <= now]
-        for topic in ended:
-            del self._until[topic]
+        ended = [pause for pause in self._pauses.values() if pause.until <= now and not pause.noticed]
+        for pause in ended:
+            pause.noticed = True
         return bool(ended)
 
     def next_end(self) -> float | None:
-        """When the next pause ends; None when there is none."""
-        return min(self._until.values(), default=None)
+        """When the next pause ends that `take_ended` has not told of; None when there is none."""
+        return min((pause.until for pause in self._pauses.values() if not pause.noticed), default=None)
 
     def __str__(self) -> str:
-        return "; ".join(f"{topic}: {reason}" for topic, reason in sorted(self._reasons.items()))
+        """The troubled topics and why, in one line."""
+        return "; ".join(
+            f"{topic}: {pause.reason}" for topic, pause in sorted(self._pauses.items()) if self._troubled(topic)
+        )
+
+    def _troubled(self, topic: str) -> _Pause | None:
+        pause = self._pauses.get(topic)
+        return pause if pause is not None and self._clock() < pause.until + REMEMBERED_SECONDS else None

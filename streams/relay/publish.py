@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection
 from functools import partial
 from typing import Final, Protocol
 
@@ -29,22 +27,14 @@ from store.relay_queue import RelayQueue
 from streams.kafka.producer import EventProducer
 from streams.metrics import Metrics
 from streams.relay.pauses import Pauses
+from streams.relay.reading import BLOCKED_AT, BLOCKED_LOOK_SECONDS, LONGEST_RETRY_SECONDS, Reader
 from streams.relay.render import Renderer
-from streams.relay.window import Key, Row, Window, key_of
+from streams.relay.window import Row, Window, key_of
 
 log = logging.getLogger(__name__)
 
-MOST_ROWS: Final = 1_000
-MOST_LETTERS: Final = 64
-LETTERS_PER_SHARD: Final = 4
-BLOCKED_AT: Final = 10
-"""Failed tries after which a key is left alone until an operator sends its record again, or skips it."""
-
 FIRST_RETRY_SECONDS: Final = 0.5
-LONGEST_RETRY_SECONDS: Final = 30.0
-BLOCKED_LOOK_SECONDS: Final = 10.0
 NEWER_LOOK_SECONDS: Final = 30.0
-READ_PAUSE_SECONDS: Final = 0.005
 STORE_PAUSE_SECONDS: Final = 0.2
 LONGEST_STORE_PAUSE_SECONDS: Final = 2.0
 
@@ -84,20 +74,19 @@ class Publisher:
         self._metrics = metrics
         self._commit_point = commit_point
         self._window = Window()
+        self._reader = Reader(queue, self._window)
         self._pauses = Pauses()
         self._landed: list[tuple[Row, asyncio.Future[None]]] = []
         self._acknowledged: list[Row] = []
         self._refused: list[tuple[Row, RecordRefused | ContractError]] = []
-        self._blocked: dict[Key, float] = {}
-        self._more = True
         self._wake = asyncio.Event()
         self._round_done = asyncio.Event()
-        self._read_at = 0.0
         self._store_trouble: str | None = None
+        metrics.relay_blocked.set_function(lambda: len(self._reader.blocked()))
 
     def look_again(self) -> None:
         """Something may have been queued."""
-        self._more = True
+        self._reader.look_again()
         self._wake.set()
 
     def forget(self, shards: Collection[int]) -> None:
@@ -120,7 +109,7 @@ class Publisher:
 
     def trouble(self) -> str:
         """Why something cannot be published now, in one line; empty when all goes out."""
-        blocked = self._blocked_keys()
+        blocked = self._reader.blocked()
         parts = [
             f"store: {self._store_trouble}" if self._store_trouble else "",
             str(self._pauses),
@@ -162,11 +151,14 @@ class Publisher:
         await self._mark()
         await self._set_aside()
         self._window.wake_aside(time.monotonic())
-        self._more |= self._window.take_unread()
-        self._more |= self._pauses.take_ended()
-        if self._more and self._window.rows <= MOST_ROWS // 2:
-            await self._read()
+        if self._pauses.take_ended():
+            self._reader.look_again()
+        if self._reader.wants():
+            with_events = self._pauses.until(self._renderer.events_topic) is None
+            await self._reader.read(self._shards.sendable(), with_events=with_events)
             await self._send()
+        if self._reader.wants():  # what was read may all have to wait, and nothing else would wake us
+            self._wake.set()
 
     async def _settle(self) -> None:
         """Take in what became of the records that were sent."""
@@ -249,62 +241,9 @@ class Publisher:
         self._metrics.relay_failures.labels(kind=_kind(row)).inc()
         log.error("%s %s could not be published, try %d: %s", _kind(row), key_of(row), failures, text)
         if failures >= BLOCKED_AT:
-            self._block(key_of(row))
+            self._reader.block(key_of(row))
             delay = BLOCKED_LOOK_SECONDS
         self._window.put_back(row, until=time.monotonic() + delay)
-
-    async def _read(self) -> None:
-        shards = self._shards.sendable()
-        if not shards:
-            self._more = False
-            return
-        await asyncio.sleep(max(0.0, self._read_at + READ_PAUSE_SECONDS - time.monotonic()))
-        self._more = False
-        try:
-            await self._read_from(shards)
-        except StoreUnavailable:
-            self._more = True
-            raise
-        self._read_at = time.monotonic()
-
-    async def _read_from(self, shards: frozenset[int]) -> None:
-        jobs, letters = self._window.skips()
-        if self._pauses.until(self._renderer.events_topic) is None:
-            limit = max(1, (MOST_ROWS - self._window.rows) // len(shards))
-            self._take(await self._queue.events(shards, limit=limit, skip=jobs), limit)
-        if self._window.letters < MOST_LETTERS:
-            self._take(await self._queue.letters(shards, limit=LETTERS_PER_SHARD, skip=letters), LETTERS_PER_SHARD)
-
-    def _take(self, rows: Sequence[Row], limit: int) -> None:
-        """Take rows in hand, but none whose key waits for its next try; a shard that gave its limit may have more."""
-        for row in rows:
-            until = self._not_before(row)
-            if until is not None:
-                self._window.leave(row, until=until)
-            self._window.add(row)
-        self._more |= limit in Counter(row.shard for row in rows).values()
-
-    def _not_before(self, row: Row) -> float | None:
-        """When the row may be tried again by this process's clock; None: now."""
-        now = time.monotonic()
-        if row.attempts >= BLOCKED_AT:
-            self._block(key_of(row))
-            return now + BLOCKED_LOOK_SECONDS
-        if row.next_try_at is None:
-            return None
-        # The clocks of this machine and of the database may differ: never by more than the longest delay.
-        seconds = min((row.next_try_at - datetime.now(UTC)).total_seconds(), LONGEST_RETRY_SECONDS)
-        return now + seconds if seconds > 0 else None
-
-    def _block(self, key: Key) -> None:
-        self._blocked[key] = time.monotonic()
-        self._metrics.relay_blocked.set(len(self._blocked_keys()))
-
-    def _blocked_keys(self) -> list[Key]:
-        """Keys that were found blocked when last looked at."""
-        since = time.monotonic() - 2 * BLOCKED_LOOK_SECONDS
-        self._blocked = {key: seen for key, seen in self._blocked.items() if seen >= since}
-        return list(self._blocked)
 
 
 def _kind(row: Row) -> str:

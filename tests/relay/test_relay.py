@@ -1,0 +1,262 @@
+"""What is committed is published: in order per job, at least once, each time with the same bytes."""
+
+import asyncio
+from itertools import groupby
+
+import pytest
+
+from schemas.ids import key_of
+from streams.kafka.topics import ChangeKind
+from tests.fixtures.eventually import eventually
+from tests.relay.bench import LEASE_SECONDS, RelayBench, first_arrivals, id_of
+from tests.store.samples import letter, select, select_one
+
+
+@pytest.mark.spec(91)
+async def test_an_event_has_the_id_of_its_outbox_row_and_the_key_of_its_job(bench: RelayBench) -> None:
+    jobs = await bench.runs(3, business_key="order-7", labels={"a": "b"}, trace_context="00-4bf9-00f0-01")
+
+    async with bench.relay():
+        await bench.until_published()
+
+    records = await bench.published(3)
+    rows = {str(row["event_id"]): row for row in await bench.outbox()}
+    assert len(records) == len(rows) == 3
+    for record, event in zip(records, bench.decoded(records), strict=True):
+        row = rows[event.event_id]
+        assert record.key == row["kafka_key"].encode() == key_of(row["job_id"])
+        assert (event.job_id, event.seq, event.tenant_id) == (str(row["job_id"]), 1, "default")
+        assert (event.business_key, event.labels) == ("order-7", '{"a":"b"}')
+        assert dict(record.headers)["traceparent"] == b"00-4bf9-00f0-01"
+        assert id_of(record) == event.event_id
+        assert row["status"] == "PUBLISHED"
+        assert record.timestamp_ms == int(row["created_at"].timestamp() * 1000)
+    assert {event.job_id for event in bench.decoded(records)} == {str(job) for job in jobs}
+
+
+async def test_events_of_a_job_arrive_in_order_and_once_with_several_relays(bench: RelayBench) -> None:
+    async with bench.relay("a:1"), bench.relay("b:1"), bench.relay("c:1"):
+        jobs = await bench.runs(30)
+        await bench.more_events(jobs, range(2, 12))
+        await bench.until_published()
+
+    records = await bench.published(30 * 11)
+    assert len(records) == 30 * 11
+    events = sorted(bench.decoded(records), key=lambda event: event.job_id)  # stable: each job's order stays
+    assert {job: [event.seq for event in found] for job, found in groupby(events, lambda event: event.job_id)} == {
+        str(job): list(range(1, 12)) for job in jobs
+    }
+
+
+@pytest.mark.spec(97)
+async def test_a_crash_between_acknowledgement_and_mark_publishes_the_same_bytes_again(bench: RelayBench) -> None:
+    [job] = await bench.runs(1)
+    await bench.more_events([job], [2])
+    reached = asyncio.Event()
+
+    async def crashes(point: str) -> None:
+        if point == "relay.before_mark":
+            reached.set()
+            await asyncio.Event().wait()
+
+    async with bench.relay("a:1", commit_point=crashes) as doomed:
+        await asyncio.wait_for(reached.wait(), 20)
+        await doomed.crash()
+    assert await bench.queued() == 2
+    async with bench.relay("b:1"):
+        await bench.until_published()
+
+    records = await bench.published(3)
+    repeated = [record for record in records if id_of(record) == id_of(records[0])]
+    assert len(records) >= 3
+    assert len(repeated) == 2
+    first, second = repeated
+    assert (first.key, first.value, first.headers) == (second.key, second.value, second.headers)
+    assert first.timestamp_ms == second.timestamp_ms
+    assert [event.seq for event in bench.decoded(first_arrivals(records))] == [1, 2]
+
+
+@pytest.mark.spec(94)
+async def test_a_record_that_fails_is_counted_and_published_later_with_the_same_id(bench: RelayBench) -> None:
+    await bench.runs(1)
+    [before] = await bench.outbox()
+    async with bench.relay(topics=bench.topics_with(max_message_bytes=100)) as narrow:
+        await eventually(lambda: narrow.metrics.relay_failures.labels(kind="event")._value.get() >= 1)
+    [failed] = await bench.outbox()
+
+    assert (failed["status"], failed["event_id"]) == ("PENDING", before["event_id"])
+    assert failed["attempts"] >= 1
+    assert "too-large" in failed["last_error"]
+
+    async with bench.relay():
+        await bench.until_published()
+    [record] = await bench.published(1)
+    assert id_of(record) == str(before["event_id"])
+
+
+@pytest.mark.apache
+async def test_a_record_that_the_broker_refuses_waits_with_its_job_and_nobody_else(bench: RelayBench) -> None:
+    large, *others = await bench.runs(6)
+    await bench.sql.execute(
+        b"update event set detail = to_jsonb(repeat('x', 4000))::text where job_id = %(job)s", {"job": large}
+    )
+    await bench.more_events([large, *others], [2])
+    await _set_on_broker(bench, 2_000)
+
+    async with bench.relay() as running:
+        await eventually(lambda: running.metrics.relay_failures.labels(kind="event")._value.get() >= 2)
+        rows = {(row["job_id"], row["seq"]): row for row in await bench.outbox()}
+        assert {rows[job, seq]["status"] for job in others for seq in (1, 2)} == {"PUBLISHED"}
+        assert {rows[job, seq]["attempts"] for job in others for seq in (1, 2)} == {0}
+        assert (rows[large, 1]["status"], rows[large, 2]["attempts"]) == ("PENDING", 0)
+        assert "MSG_SIZE_TOO_LARGE" in rows[large, 1]["last_error"]
+        await _set_on_broker(bench, 100_000)
+        await bench.until_published()
+
+    events = [event for event in bench.decoded(await bench.published(12)) if event.job_id == str(large)]
+    assert [event.seq for event in events] == [1, 2]
+
+
+async def _set_on_broker(bench: RelayBench, max_message_bytes: int) -> None:
+    from streams.kafka.security import KafkaSecurity
+    from streams.kafka.topic_admin import TopicAdmin
+    from streams.kafka.topics import Change
+
+    admin = TopicAdmin(bench.kafka.bootstrap, KafkaSecurity())
+    config = {"max.message.bytes": str(max_message_bytes)}
+    await admin._do(Change(bench.events_topic, ChangeKind.SET_CONFIG, config=config))
+
+
+async def test_ten_failures_block_a_key_visibly_and_nothing_else(bench: RelayBench) -> None:
+    blocked, other = await bench.runs(2)
+    await bench.more_events([blocked, other], [2])
+    await bench.sql.execute(
+        b"update relay_queue set attempts = 10 where job_id = %(job)s and seq = 1", {"job": blocked}
+    )
+
+    async with bench.relay() as running:
+        await eventually(lambda: "1 blocked keys" in running.relay.health().detail)
+        assert not running.relay.health().ready
+        assert running.relay.health().alive
+        await bench.published_until_all_ids(
+            {str(row["event_id"]) for row in await bench.outbox() if row["job_id"] == other}
+        )
+        statuses = [row["status"] for row in await bench.outbox() if row["job_id"] == blocked]
+        assert statuses == ["FAILED", "PENDING"]
+        assert b"workflow_runs_relay_blocked_keys 1.0" in running.metrics.render()
+
+
+async def test_a_broker_outage_delays_and_counts_nothing(bench: RelayBench) -> None:
+    async with bench.relay(lease_seconds=10) as running:
+        await bench.runs(2)
+        await bench.until_published()
+        with bench.kafka.outage():
+            jobs = await bench.runs(20)
+            await bench.more_events(jobs, [2])
+            await asyncio.sleep(1)  # seconds of outage
+            assert await bench.queued() == 40
+        await bench.until_published()
+
+    assert running.metrics.relay_failures.labels(kind="event")._value.get() == 0
+    records = await bench.published(42)
+    assert len(first_arrivals(records)) == 42
+
+
+async def test_a_registry_outage_delays_counts_nothing_and_asks_seldom(bench: RelayBench) -> None:
+    await bench.runs(50)
+    bench.registry.fail_next(2)
+    before = len(bench.registry.requests())
+
+    async with bench.relay() as running:
+        await eventually(lambda: "503" in running.relay.health().detail)
+        assert not running.relay.health().ready
+        await bench.until_published()
+        await eventually(lambda: running.relay.health().ready)
+
+    assert {row["attempts"] for row in await bench.outbox()} == {0}
+    assert len(bench.registry.requests()) - before <= 5
+
+
+async def test_a_schema_that_nobody_registered_is_waited_for(unregistered: RelayBench) -> None:
+    await unregistered.runs(1)
+    await unregistered.letters(letter(1, topic=unregistered.topics.requests.name))
+
+    async with unregistered.relay() as running:
+        await eventually(lambda: "is not registered" in running.relay.health().detail)
+        # Letters need no schema.
+        await unregistered.published(1, f"{unregistered.name}.requests.dlq")
+        assert await unregistered.queued() == 1
+        await unregistered.register()
+        await unregistered.until_published()
+
+
+async def test_a_dead_letter_arrives_byte_for_byte(bench: RelayBench) -> None:
+    source = bench.topics.requests.name
+    original = letter(7, topic=source, key=None, value=b"\x00\xff", headers=(("a", b"1"), ("a", None)))
+    await bench.letters(original, letter(8, topic=source, value=None))
+
+    async with bench.relay():
+        await bench.until_published()
+
+    first, second = sorted(await bench.published(2, f"{source}.dlq"), key=lambda record: record.value or b"")[::-1]
+    assert (first.key, first.value, first.timestamp_ms) == (None, b"\x00\xff", original.identity.timestamp_ms)
+    assert dict(first.headers)["__connect.errors.offset"] == b"7"
+    assert dict(first.headers)["a"] == b""
+    assert second.value is None
+    assert await select(bench.sql, "select distinct state from dead_letter") == [{"state": "SENT"}]
+
+
+async def test_a_relay_that_lost_its_shards_drops_what_is_theirs(pausable: RelayBench) -> None:
+    async with pausable.relay("a:1") as running:
+        await eventually(lambda: len(running.relay._shards.held) == 16)
+        with pausable.kafka.outage():
+            jobs = await pausable.runs(5)
+            await pausable.more_events(jobs, [2, 3])
+            await eventually(lambda: bool(running.producer._outstanding))
+            await pausable.sql.execute(
+                b"update shard set lease_owner = 'b:1', lease_until = now() + interval '3 seconds'"
+            )
+            await eventually(lambda: not running.relay._shards.held)
+            await eventually(lambda: not running.producer._outstanding)
+        # The thief never publishes: when its leases end, the first relay takes the shards again.
+        await pausable.until_published()
+
+    events = pausable.decoded(first_arrivals(await pausable.published(15)))
+    for job in jobs:
+        assert [event.seq for event in events if event.job_id == str(job)] == [1, 2, 3]
+
+
+async def test_the_shards_of_a_relay_that_is_gone_are_taken_when_its_leases_end(bench: RelayBench) -> None:
+    await bench.sql.execute(b"update shard set lease_owner = 'gone:1', lease_until = now() + interval '1 second'")
+    await bench.runs(4)
+
+    async with bench.relay("b:1"):
+        await bench.until_published(seconds=1 + LEASE_SECONDS)
+
+
+async def test_shards_are_shared_out_without_publishing_twice(bench: RelayBench) -> None:
+    async with bench.relay("a:1") as first:
+        await eventually(lambda: len(first.relay._shards.held) == 16)
+        jobs = await bench.runs(20)
+        async with bench.relay("b:1") as second:
+            for seq in range(2, 40):
+                await bench.more_events(jobs, [seq])
+                await asyncio.sleep(0.02)
+            held = (first.relay._shards, second.relay._shards)
+            await eventually(lambda: [len(shards.held) for shards in held] == [8, 8])
+            await bench.until_published()
+
+    assert len(await bench.published(20 * 39)) == 20 * 39
+
+
+async def test_a_stopped_relay_has_let_everything_land_and_gives_its_shards_back(bench: RelayBench) -> None:
+    async with bench.relay("a:1", lease_seconds=60):
+        jobs = await bench.runs(10)
+        await bench.more_events(jobs, range(2, 6))
+    free = await select_one(bench.sql, "select count(*) from shard where lease_owner is null")
+    assert free == 16
+    assert await select(bench.sql, "select * from relay_worker") == []
+
+    async with bench.relay("b:1"):
+        await bench.until_published()
+    assert len(await bench.published(50)) == 50
