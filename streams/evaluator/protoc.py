@@ -81,7 +81,7 @@ class ProtocChild:
                     raise _compile_failed(_told(status, output, folder))
                 return (folder / _OUTPUT).read_bytes()
         except OSError as error:
-            raise ResourceExhausted(f"the compiler of .proto sources cannot run here: {error.strerror}") from error
+            raise ResourceExhausted(f"the compiler of .proto sources cannot run here: {error}") from error
 
     async def _run(self, folder: Path, roots: list[str]) -> tuple[int, str]:
         """The child's exit status and what it said. It is gone when this returns or is cancelled."""

@@ -192,6 +192,8 @@ class _Verification:
             return None
         compiled = []
         for index, text in enumerate(step.rules):
+            if self._findings.full:
+                break
             try:
                 compiled.append(compile_rule(text, method.input_type, self._scope, self._schemas))
             except RuleInvalid as error:
@@ -209,6 +211,8 @@ class _Verification:
             return None
         compiled = []
         for index, text in enumerate(output.rules):
+            if self._findings.full:
+                break
             try:
                 compiled.append(compile_rule(text, descriptor, self._scope, self._schemas))
             except RuleInvalid as error:

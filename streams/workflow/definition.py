@@ -11,7 +11,7 @@ from schemas.errors import DefinitionInvalid, InputInvalid
 from streams.workflow.document import ObjectReader
 from streams.workflow.findings import Findings
 from streams.workflow.json_values import check_json, pointer_to, shown
-from streams.workflow.limits import MAX_DOCUMENT_BYTES, MAX_NAME_LENGTH, MAX_STEPS, MAX_TARGET_LENGTH
+from streams.workflow.limits import MAX_DOCUMENT_BYTES, MAX_NAME_LENGTH, MAX_RULES, MAX_STEPS, MAX_TARGET_LENGTH
 
 DEFAULT_DEADLINE_MS: Final = 30_000
 EXTERNAL: Final = "external"
@@ -89,7 +89,7 @@ def parse_definition(document: object) -> Definition:
 
 
 def read_definition(document: object, findings: Findings) -> Definition | None:
-    """Read as much of a document as there is, noting its faults. None when it is no document at all.
+    """Read as much of a document as there is, noting its faults. None when there is no use in looking further.
 
     A step whose method or target cannot be read keeps an empty text there; a step without a name is left out.
     """
@@ -108,7 +108,7 @@ def read_definition(document: object, findings: Findings) -> Definition | None:
     return _read_envelope(ObjectReader(document, (), findings), findings)
 
 
-def _read_envelope(envelope: ObjectReader, findings: Findings) -> Definition:
+def _read_envelope(envelope: ObjectReader, findings: Findings) -> Definition | None:
     name = envelope.text("name", longest=MAX_NAME_LENGTH) or None
     schema = envelope.take("schema")
     if not envelope.has("schema"):
@@ -125,6 +125,12 @@ def _read_envelope(envelope: ObjectReader, findings: Findings) -> Definition:
     )
     envelope.refuse(_UNSUPPORTED_ENVELOPE)
     envelope.refuse_unknown()
+    rules = sum(len(step.rules) for step in definition.steps) + (
+        len(definition.output.rules) if definition.output else 0
+    )
+    if rules > MAX_RULES:
+        envelope.fault(f"the definition has {rules:,} rules, over the limit of {MAX_RULES:,}")
+        return None
     return definition
 
 

@@ -107,7 +107,8 @@ def _without_repeats(files: list[Any]) -> dict[str, Any]:
     by_name: dict[str, Any] = {}
     for file in files:
         file.ClearField("source_code_info")  # comments and positions; no meaning, and most of the bytes
-        if by_name.setdefault(file.name, file) != file:
+        known = by_name.setdefault(file.name, file)
+        if known is not file and known != file:
             raise InputInvalid(f"the descriptor set has two different editions of {shown(file.name)}")
     return by_name
 

@@ -22,7 +22,7 @@ from streams.workflow.protojson_types import JsonRefused
 from streams.workflow.protojson_write import MessageWriter
 
 _FULL_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-_NAMES_COMPARED: Final = 500  # when an unknown name is compared with the known ones for a suggestion
+_NAMES_COMPARED: Final = 200  # when an unknown name is compared with the known ones for a suggestion
 _METHOD: Final = re.compile(rf"({_FULL_NAME.pattern})/([A-Za-z_]\w*)", re.ASCII)
 
 
@@ -275,7 +275,7 @@ async def _from_sources(sources: object, root: object, protoc: Protoc) -> Schema
             raise InputInvalid(f"the source {shown(path)} must be text by path", pointer=pointer)
     if root is not None and (not isinstance(root, str) or root not in sources):
         raise InputInvalid(f"root is {shown(root)}, which is not among the sources", pointer="/schema/root")
-    check_json(sources)
+    check_json({"schema": {"sources": sources}})
     data = await protoc(cast("Mapping[str, str]", sources), root)
     try:
         return SchemaSet.from_bytes(data, root=root)

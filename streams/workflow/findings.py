@@ -10,12 +10,17 @@ class Findings:
 
     def __init__(self) -> None:
         self._found: list[tuple[float, Finding]] = []
-        self._left_out = 0
+        self._more = False
+
+    @property
+    def full(self) -> bool:
+        """Whether another finding would not be listed: there is no use in looking for more."""
+        return len(self._found) >= MAX_FINDINGS
 
     def add(self, error: str, *path: str | int, kind: str = "workflow", step: str = "") -> None:
         """Note one fault at the place in the document that *path* leads to."""
-        if len(self._found) >= MAX_FINDINGS:
-            self._left_out += 1
+        if self.full:
+            self._more = True
             return
         self._found.append((_rank(path), Finding(step, kind, error, pointer_to(path))))
 
@@ -26,8 +31,8 @@ class Findings:
     def listed(self) -> list[Finding]:
         """All findings in order; empty when the definition is sound."""
         found = [finding for _, finding in sorted(self._found, key=lambda ranked: ranked[0])]
-        if self._left_out:
-            found.append(Finding("", "workflow", f"{self._left_out} more findings are not listed"))
+        if self._more:
+            found.append(Finding("", "workflow", f"there are more findings than these {MAX_FINDINGS}"))
         return found
 
 

@@ -30,7 +30,7 @@ def parse_text(text: str | bytes) -> object:
     """Parse JSON text into plain values; integers keep every digit.
 
     Raises:
-        InputInvalid: over `MAX_VALUE_BYTES`, not UTF-8, or refused by `schemas.strict_json`, whose code it has.
+        InputInvalid: over `MAX_VALUE_BYTES`, not UTF-8, or refused by `schemas.strict_json`.
     """
     try:
         whole = text.decode() if isinstance(text, bytes) else text
@@ -42,7 +42,7 @@ def parse_text(text: str | bytes) -> object:
     try:
         return strict_json.parse(whole)
     except ContractError as error:
-        raise InputInvalid(f"the JSON text {error}", code=error.code) from None
+        raise InputInvalid(f"the JSON text {error}") from None
 
 
 def check_json(value: object) -> None:

@@ -23,6 +23,9 @@ MAX_STEPS: Final = 1_000
 MAX_NAME_LENGTH: Final = limits.NAME
 """Code points of workflow and step names: what events and indexes can carry."""
 
+MAX_RULES: Final = 10_000
+"""Mapping rules of one definition, all steps and the output together."""
+
 MAX_RULE_LENGTH: Final = 4_096
 """Code points of one mapping rule."""
 

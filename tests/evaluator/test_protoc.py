@@ -124,27 +124,52 @@ async def test_a_file_outside_the_sources_cannot_be_imported(tmp_path: Path) -> 
             await ProtocChild()({"a.proto": f'syntax = "proto3"; import "{path}";'}, None)
 
 
-async def test_a_compilation_past_its_time_is_stopped_and_leaves_nothing_behind() -> None:
+@pytest.fixture
+def hanging(tmp_path: Path) -> str:
+    """A program in the interpreter's place that does nothing for a minute."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+async def test_a_compilation_past_its_time_is_stopped_and_leaves_nothing_behind(hanging: str) -> None:
     before = children()
 
-    with pytest.raises(InputInvalid, match=r"stopped after 0\.01 s"):
-        await ProtocChild(seconds=0.01)(SMALL, None)
+    async with asyncio.timeout(10):
+        with pytest.raises(InputInvalid, match=r"stopped after 0\.1 s") as caught:
+            await ProtocChild(seconds=0.1, python=hanging)(SMALL, None)
 
+    assert caught.value.code == "compile-failed"
     assert children() == before
 
 
-async def test_a_cancelled_compilation_leaves_no_process_behind() -> None:
+async def test_a_cancelled_compilation_leaves_no_process_behind(hanging: str) -> None:
     before = children()
-    task = asyncio.create_task(ProtocChild()(SMALL, None))
+    task = asyncio.create_task(ProtocChild(python=hanging)(SMALL, None))
     async with asyncio.timeout(10):
         while children() == before:  # noqa: ASYNC110  there is no event for the start of a process
             await asyncio.sleep(0)
 
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     assert children() == before
+
+
+async def test_no_more_than_a_few_children_run_at_once(hanging: str) -> None:
+    before = children()
+    child = ProtocChild(seconds=0.5, most_at_once=2, python=hanging)
+    tasks = [asyncio.create_task(child({f"{index}.proto": ""}, None)) for index in range(4)]
+
+    most = 0
+    while not all(task.done() for task in tasks):
+        most = max(most, len(children() - before))
+        await asyncio.sleep(0.01)
+
+    assert most == 2
+    assert all(isinstance(task.exception(), InputInvalid) for task in tasks)
 
 
 async def test_a_compiler_that_needs_more_memory_than_it_is_given_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.errors import DefinitionInvalid
 from streams.workflow.definition import parse_definition
-from streams.workflow.limits import MAX_DOCUMENT_BYTES, MAX_FINDINGS, MAX_STEPS
+from streams.workflow.limits import MAX_DOCUMENT_BYTES, MAX_FINDINGS, MAX_RULES, MAX_STEPS
 from tests.workflow.samples import found, loan, loan_with
 
 
@@ -242,4 +242,10 @@ def test_findings_are_bounded_and_say_that_there_are_more() -> None:
         parse_definition(document)
 
     assert len(caught.value.findings) == MAX_FINDINGS + 1
-    assert caught.value.findings[-1].error == f"{1_000 - MAX_FINDINGS} more findings are not listed"
+    assert caught.value.findings[-1].error == f"there are more findings than these {MAX_FINDINGS}"
+
+
+def test_more_rules_than_allowed_are_refused() -> None:
+    document = loan_with(lambda d: d["steps"][0].update(rules=["a=1"] * MAX_RULES))
+
+    assert refusals(document) == [("", "workflow", "")]

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import InputInvalid, WorkflowBroken
+from schemas.errors import InputInvalid, MappingFailed, WorkflowBroken
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.compiler import ENGINE_LEVEL, Compiled, check, load_plan
 from streams.workflow.definition import parse_definition
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.limits import MAX_VALUE_BYTES
-from tests.workflow.samples import DATA, descriptor_set, loan, loan_with
+from tests.workflow.samples import DATA, descriptor_set, loan, loan_with, mapped
 
 Compile = Callable[[object], Compiled]
 
@@ -174,3 +174,5 @@ async def test_required_fields_left_out_are_refused_wherever_they_would_be_sent(
     assert schemas.to_json(schemas.parse_json("A", {"a": 0})) == {"a": 0}
     with pytest.raises(InputInvalid, match="A needs a"):
         schemas.parse_json("A", {"b": 1})
+    with pytest.raises(MappingFailed, match="leave out required fields: a"):
+        mapped(schemas, "b = 1", given={"a": 1}, type_name="A", given_type="A")

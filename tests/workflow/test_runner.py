@@ -35,6 +35,7 @@ from tests.workflow.samples import (
     loan_with,
     plan_of,
     segment,
+    source,
 )
 
 
@@ -305,6 +306,22 @@ async def test_fields_that_a_response_has_and_the_schema_not_are_dropped(plan: P
     await segment(plan, Service(plan.schema_set, {"score": b"\xe2\x12\x05hello\x12\x02v3"}), log)
 
     assert log.stored == [entry(0, "score", {"value": 0.0, "model": "v3"})]
+
+
+async def test_a_request_is_the_same_bytes_whatever_order_its_map_was_filled_in(protoc: ProtocChild) -> None:
+    document = {
+        "schema": {"sources": {"kit.proto": source("kit.proto")}},
+        "inputType": "kit.v1.Kit",
+        "steps": [{"name": "s", "target": "t", "method": "kit.v1.Kits/Make", "rules": ["labels = input.labels"]}],
+    }
+    plan = await plan_of(document, protoc)
+    service = Service(plan.schema_set, {"s": {}})
+    labels = {f"key {index}": "x" for index in range(50)}
+
+    for filled in (labels, dict(reversed(labels.items()))):
+        await segment(plan, service, given={"labels": filled})
+
+    assert service.requests[0].payload == service.requests[1].payload
 
 
 async def test_neither_the_input_nor_the_plan_is_changed_by_a_run(plan: Plan, service: Service) -> None:
