@@ -211,9 +211,12 @@ async def test_an_unknown_id_is_told_and_a_blank_or_odd_one_is_invalid(door: Doo
     ):
         answer = await door.ok(verb, {"jobId": unknown, **more})
         assert (answer["ok"], answer["code"]) == (False, "unknown-job")
-        for odd in ("", "17", 17, None, "\0", "🙂" * 36):
+        for odd in ("", "17", 17, None, "🙂" * 36):
             status, problem = await door.post(verb, {"jobId": odd, **more})
             assert (status, problem["error"], problem["details"]["pointer"]) == (400, "invalid-input", "/jobId")
+        status, problem = await door.post(verb, {"jobId": "\0", **more})
+        assert (status, problem["error"]) == (400, "invalid-input")
+        assert "U+0000 at /jobId" in problem["message"]
 
 
 @pytest.mark.parametrize(
