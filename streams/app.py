@@ -44,7 +44,10 @@ class GroupLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class IntakeSettings:
-    """What intake needs to know. A batch has at most `batch_records` records and about `batch_bytes` bytes."""
+    """What intake needs to know. A batch has at most `batch_records` records and about `batch_bytes` bytes.
+
+    Each `topic_watch_seconds` it asks whether the topic is still the one that it began to read.
+    """
 
     bootstrap: str
     security: KafkaSecurity
@@ -53,6 +56,7 @@ class IntakeSettings:
     session_timeout_seconds: float = 10.0
     batch_records: int = 500
     batch_bytes: int = 8 << 20
+    topic_watch_seconds: float = 10.0
 
 
 class _NoProducer(BootStrategy):
@@ -109,6 +113,7 @@ def create_app(settings: IntakeSettings, *, accept: Accept, starts: StartingPoin
         offsets=offsets,
         read_ahead_records=2 * settings.batch_records,
         read_ahead_bytes=settings.batch_bytes,
+        topic_watch_seconds=settings.topic_watch_seconds,
     )
     add_intake_agent(
         app,

@@ -149,6 +149,18 @@ class StartingPoints:
             )
         return Assignment(number, identities.cluster_id, assigned)
 
+    async def replaced(self, assignment: Assignment) -> str | None:
+        """Return a topic of *assignment* that is another one now although its name is the same; None when none is.
+
+        Raises:
+            BrokerUnavailable: no answer, or a topic is not there at the moment.
+        """
+        identities = await self._identities.of({topic for topic, _ in assignment.partitions})
+        for (topic, _), state in assignment.partitions.items():
+            if identities.topic_ids[topic] != state.topic_id:
+                return topic
+        return None
+
     async def _starts(
         self,
         partitions: Collection[Partition],

@@ -6,6 +6,7 @@ before the starting points of an assignment are known, and each record carries t
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import random
@@ -63,7 +64,8 @@ class IntakeConsumer(driver.Consumer):
         self._read_offset = _NoReadOffsets()
         self._fetched_under: Assignment | None = None
         self._assigned: frozenset[Partition] = frozenset()
-        self._beginning: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
         self._numbers = itertools.count(1)
 
     def _new_consumer_thread(self) -> IntakeConsumerThread:
@@ -88,10 +90,10 @@ class IntakeConsumer(driver.Consumer):
         Returns after a few seconds even if they are not found yet, because the store is away, say: nothing is read
         until they are. Faust asks again whenever it threw fetched records away, which needs no second seek.
         """
-        if self._beginning is None and self._assigned:
+        if self._keeping is None and self._assigned:
             self._begin()
-        if self._beginning is not None:
-            await asyncio.wait({self._beginning}, timeout=_SEEK_PATIENCE_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._begun.wait(), _SEEK_PATIENCE_SECONDS)
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, list[Any]]:
         if self.current is None:
@@ -176,22 +178,34 @@ class IntakeConsumer(driver.Consumer):
             raise BrokerUnavailable(f"Kafka: {error!r}") from error
 
     def _begin(self) -> None:
-        self._beginning = asyncio.create_task(self._begin_or_crash(), name="intake: starting points")
+        self._keeping = asyncio.create_task(self._begin_and_watch(), name="intake: assignment")
 
     def _end(self) -> Assignment | None:
         ended, self.current = self.current, None
-        if self._beginning is not None:
-            self._beginning.cancel()
-            self._beginning = None
+        self._begun.clear()
+        if self._keeping is not None:
+            self._keeping.cancel()
+            self._keeping = None
         if ended is not None:
             ended.end()
         return ended
 
-    async def _begin_or_crash(self) -> None:
+    async def _begin_and_watch(self) -> None:
         try:
             await self._begin_patiently()
+            self._begun.set()
+            await self._watch()
         except Exception as error:  # noqa: BLE001  # the task's edge: what nobody expected ends the app, not reading alone
             await self.crash(error)
+
+    async def _watch(self) -> None:
+        """Notice a topic that was made again under its name, which not every broker tells a reader."""
+        while (assignment := self.current) is not None:
+            await asyncio.sleep(self.transport.topic_watch_seconds)
+            with contextlib.suppress(BrokerUnavailable):  # not there now, or no answer: ask again
+                if topic := await self.transport.starts.replaced(assignment):
+                    self.begin_again(assignment, f"{topic} was made again")
+                    return
 
     async def _begin_patiently(self) -> None:
         delay = _FIRST_DELAY_SECONDS
@@ -248,12 +262,14 @@ class IntakeTransport(driver.Transport):
         offsets: Offsets,
         read_ahead_records: int,
         read_ahead_bytes: int,
+        topic_watch_seconds: float,
     ) -> None:
         super().__init__(url, app)
         self.starts = starts
         self.offsets = offsets
         self.read_ahead_records = read_ahead_records
         self.read_ahead_bytes = read_ahead_bytes
+        self.topic_watch_seconds = topic_watch_seconds
 
 
 class _NoReadOffsets(defaultdict[TP, int | None]):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
 from psycopg.rows import dict_row
 
 from schemas.topics import Format, Role, Topic
@@ -125,6 +127,7 @@ class IntakeBench:
             topic=topic,
             session_timeout_seconds=SESSION_SECONDS[self.kafka.kind],
             batch_records=self.batch_records,
+            topic_watch_seconds=0.5,
         )
         service = IntakeService(
             settings, accept=accept, starts=starts, metrics=metrics, group_lost_seconds=group_lost_seconds
@@ -143,6 +146,13 @@ class IntakeBench:
             self.database_url, autocommit=True, row_factory=dict_row, options="-c search_path=workflow_runs"
         ) as connection:
             return await (await connection.execute(statement.encode(), params)).fetchall()
+
+    async def execute(self, statement: str) -> None:
+        """Change the store's tables behind the workers' backs."""
+        async with await psycopg.AsyncConnection.connect(
+            self.database_url, autocommit=True, options="-c search_path=workflow_runs"
+        ) as connection:
+            await connection.execute(statement.encode())
 
     async def runs(self) -> int:
         return int((await self.rows("SELECT count(*) FROM run"))[0]["count"])
@@ -175,9 +185,45 @@ class IntakeBench:
 
     def commit(self, offset: int, partition: int = 0) -> None:
         """Move the committed offset, as an operator does while no worker reads."""
-        moved = [ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.topic, partition, offset)])]
-        [answer] = self.kafka.admin.alter_consumer_group_offsets(moved).values()
-        answer.result(WAIT_SECONDS)
+        client = Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap,
+                "group.id": self.group,
+                "session.timeout.ms": 6_000,
+                "enable.auto.commit": False,
+            }
+        )
+        try:
+            # As a member, which makes the broker forget one that left without a word.
+            client.subscribe([self.topic])
+            while not client.assignment():
+                client.poll(0.1)
+            client.commit(offsets=[TopicPartition(self.topic, partition, offset)], asynchronous=False)
+        finally:
+            client.close()
+
+    def make_topic_again(self) -> None:
+        """Delete the topic and make it again, empty, under its old name."""
+        self.kafka.delete_topic(self.topic)
+        self._producer = None
+        for _ in range(100):
+            try:
+                self.kafka.create_topic(self.topic, self.partitions)
+            except KafkaException:  # Apache Kafka deletes in the background
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError("the topic is not deleted")
+
+    def add_partitions(self, count: int) -> None:
+        [grown] = self.kafka.admin.create_partitions([NewPartitions(self.topic, count)]).values()
+        grown.result(WAIT_SECONDS)
+        self._producer = None
+
+    def remove_before(self, offset: int, partition: int = 0) -> None:
+        """Remove every record below *offset*, as retention does."""
+        [removed] = self.kafka.admin.delete_records([TopicPartition(self.topic, partition, offset)]).values()
+        assert removed.result(WAIT_SECONDS).low_watermark == offset
 
     async def position(self, partition: int = 0) -> Mapping[str, Any]:
         [row] = await self.rows(
