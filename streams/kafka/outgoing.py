@@ -7,6 +7,10 @@ from typing import Final
 BATCH_OVERHEAD_BYTES: Final = 61
 """What Kafka's record batch (format 2) adds to its records."""
 
+ROOM_FOR_FRAMING_BYTES: Final = 128
+ROOM_FOR_HEADER_BYTES: Final = 10
+"""More than the numbers in a batch take, so that most records need no exact count."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRecord:
@@ -20,6 +24,13 @@ class OutgoingRecord:
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
     timestamp_ms: int | None = None
+
+    def fits(self, max_message_bytes: int) -> bool:
+        """Whether a topic with that `max.message.bytes` takes the record."""
+        roughly = len(self.key or b"") + len(self.value or b"") + ROOM_FOR_FRAMING_BYTES
+        for name, value in self.headers:
+            roughly += 4 * len(name) + len(value or b"") + ROOM_FOR_HEADER_BYTES
+        return roughly <= max_message_bytes or self.batch_bytes() <= max_message_bytes
 
     def batch_bytes(self) -> int:
         """Size of an uncompressed batch with this record alone: what a broker compares with `max.message.bytes`."""

@@ -35,6 +35,11 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 0.5
 NEWER_LOOK_SECONDS: Final = 30.0
+"""How often to look whether we have learnt what a newer release wrote; a newer relay publishes it meanwhile."""
+
+ROWS_AT_A_STRETCH: Final = 50
+"""Rows rendered before the other services of this process have their turn."""
+
 STORE_PAUSE_SECONDS: Final = 0.2
 LONGEST_STORE_PAUSE_SECONDS: Final = 2.0
 
@@ -171,14 +176,18 @@ class Publisher:
                     if self._window.acknowledged(row):
                         self._acknowledged.append(row)
                 case RecordRefused() as error:
-                    self._refused.append((row, error))
+                    self._refuse(row, error)
                 case error:
                     self._hold_back(row, str(error))
         if len(self._acknowledged) > before:
             await self._commit_point("relay.acknowledged")
 
     async def _send(self) -> None:
+        sent = 0
         while (row := self._window.next()) is not None:
+            sent += 1
+            if sent % ROWS_AT_A_STRETCH == 0:
+                await asyncio.sleep(0)
             if row.shard not in self._shards.sendable():
                 self._window.put_back(row)
                 continue
@@ -187,8 +196,14 @@ class Publisher:
             except (BrokerUnavailable, RegistryUnavailable, UnknownSchema) as error:
                 self._hold_back(row, str(error))
             except (RecordRefused, ContractError) as error:
-                self._refused.append((row, error))
-                self._wake.set()
+                self._refuse(row, error)
+            except Exception as error:  # one row that breaks our own code must not stop all the others
+                log.exception("%s %s cannot be rendered", _kind(row), key_of(row))
+                self._refuse(row, ContractError(repr(error), code="not-rendered"))
+
+    def _refuse(self, row: Row, error: RecordRefused | ContractError) -> None:
+        self._refused.append((row, error))
+        self._wake.set()
 
     async def _send_one(self, row: Row) -> None:
         until = self._pauses.until(self._renderer.topic_of(row))

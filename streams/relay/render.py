@@ -117,9 +117,9 @@ def _fields(row: QueuedEvent) -> EventFields:
 
 
 def _that_fits(record: OutgoingRecord, topic: Topic) -> OutgoingRecord:
-    size = record.batch_bytes()
-    if size > topic.max_message_bytes:
+    if not record.fits(topic.max_message_bytes):
         raise RecordRefused(
-            f"{size} bytes, {topic.name} takes {topic.max_message_bytes}: raise max.message.bytes", code="too-large"
+            f"{record.batch_bytes()} bytes, {topic.name} takes {topic.max_message_bytes}: raise max.message.bytes",
+            code="too-large",
         )
     return record

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas.errors import BrokerUnavailable, RecordRefused
 from streams.dev.broker import EmbeddedBroker
@@ -221,6 +223,7 @@ async def test_the_size_that_a_broker_takes_is_known_to_the_byte(kafka: Kafka, s
         over = OutgoingRecord(topic, key, b"x" * (1_501 + 2_000 - small), headers)
 
         assert (fits.batch_bytes(), over.batch_bytes()) == (2_000, 2_001)
+        assert (fits.fits(2_000), over.fits(2_000)) == (True, False)
         assert await _fate(await producer.produce(fits)) == "acknowledged"
         assert await _fate(await producer.produce(over)) == "MSG_SIZE_TOO_LARGE"
 
@@ -236,6 +239,20 @@ async def test_a_producer_that_is_broken_for_good_is_made_anew(kafka: Kafka, sta
     assert await _fate(broken) in ("unknown", "MSG_SIZE_TOO_LARGE")
 
     await _until_one_goes_through(producer, topic)
+
+
+@given(
+    key=st.none() | st.binary(max_size=300),
+    value=st.none() | st.binary(max_size=300),
+    headers=st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=200)), max_size=5),
+    limit=st.integers(60, 1_500),
+)
+def test_the_quick_answer_about_a_size_is_the_exact_one(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], limit: int
+) -> None:
+    record = OutgoingRecord("any", key, value, headers)
+
+    assert record.fits(limit) == (record.batch_bytes() <= limit)
 
 
 @pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART])

@@ -167,14 +167,22 @@ class RelayBench:
     async def until_published(self, *, seconds: float = 30) -> None:
         """Wait until the queue is empty."""
         async with asyncio.timeout(seconds):
-            while True:
-                if not await self.queued():
-                    return
-                await asyncio.sleep(0.02)
+            await self.until_queued_at_most(0)
+
+    async def until_queued_at_most(self, count: int) -> None:
+        """Wait until no more than that many rows are in the queue."""
+        while True:
+            if await self.queued() <= count:
+                return
+            await asyncio.sleep(0.02)
 
     async def outbox(self) -> list[dict[str, Any]]:
         """The view of all events, by job and number."""
         return await select(self.sql, "select * from workflow_run_events_outbox order by job_id, seq")
+
+    async def outbox_of(self, job_id: UUID) -> list[dict[str, Any]]:
+        """Its rows for one job."""
+        return [row for row in await self.outbox() if row["job_id"] == job_id]
 
     async def published(self, count: int, topic: str | None = None) -> list[Read]:
         """What an independent reader finds on the events topic, or on another one."""

@@ -2,14 +2,25 @@
 
 import asyncio
 from itertools import groupby
+from typing import Any
 
 import pytest
 
 from schemas.ids import key_of
-from streams.kafka.topics import ChangeKind
+from store.database import Database
+from store.records import QueuedEvent
+from store.relay_queue import RelayQueue
+from streams.dev.postgres import EmbeddedPostgres
+from streams.dev.registry.server import RegistryServer
+from streams.kafka.outgoing import OutgoingRecord
+from streams.kafka.security import KafkaSecurity
+from streams.kafka.topic_admin import TopicAdmin
+from streams.kafka.topics import Change, ChangeKind
+from streams.relay.render import Renderer
 from tests.fixtures.eventually import eventually
+from tests.fixtures.kafka import Kafka
 from tests.relay.bench import LEASE_SECONDS, RelayBench, first_arrivals, id_of
-from tests.store.samples import letter, select, select_one
+from tests.store.samples import connected, letter, select, select_one
 
 
 @pytest.mark.spec(91)
@@ -94,6 +105,29 @@ async def test_a_record_that_fails_is_counted_and_published_later_with_the_same_
     assert id_of(record) == str(before["event_id"])
 
 
+@pytest.mark.spec(96)
+async def test_later_events_of_a_job_never_overtake_one_that_fails(bench: RelayBench) -> None:
+    """Two relays, and a first event that is too large until it is made smaller."""
+    narrow = bench.topics_with(max_message_bytes=2_000)
+    large, *others = await bench.runs(6)
+    detail = "update event set detail = %(detail)s where job_id = %(job)s and seq = 1"
+    await bench.sql.execute(detail.encode(), {"job": large, "detail": '"' + "x" * 4_000 + '"'})
+    await bench.more_events([large, *others], [2, 3])
+
+    async with bench.relay("a:1", topics=narrow) as one, bench.relay("b:1", topics=narrow) as two:
+        failures = [relay.metrics.relay_failures.labels(kind="event") for relay in (one, two)]
+        await eventually(lambda: sum(counter._value.get() for counter in failures) >= 2)
+        await asyncio.wait_for(bench.until_queued_at_most(3), 20)
+        assert [row["status"] for row in await bench.outbox_of(large)] == ["PENDING"] * 3
+        assert [row["attempts"] for row in await bench.outbox_of(large)][1:] == [0, 0]
+        await bench.sql.execute(detail.encode(), {"job": large, "detail": None})
+        await bench.until_published()
+
+    events = bench.decoded(await bench.published(18))
+    for job in (large, *others):
+        assert [event.seq for event in events if event.job_id == str(job)] == [1, 2, 3]
+
+
 @pytest.mark.apache
 async def test_a_record_that_the_broker_refuses_waits_with_its_job_and_nobody_else(bench: RelayBench) -> None:
     large, *others = await bench.runs(6)
@@ -118,30 +152,26 @@ async def test_a_record_that_the_broker_refuses_waits_with_its_job_and_nobody_el
 
 
 async def _set_on_broker(bench: RelayBench, max_message_bytes: int) -> None:
-    from streams.kafka.security import KafkaSecurity
-    from streams.kafka.topic_admin import TopicAdmin
-    from streams.kafka.topics import Change
-
     admin = TopicAdmin(bench.kafka.bootstrap, KafkaSecurity())
     config = {"max.message.bytes": str(max_message_bytes)}
     await admin._do(Change(bench.events_topic, ChangeKind.SET_CONFIG, config=config))
 
 
-async def test_ten_failures_block_a_key_visibly_and_nothing_else(bench: RelayBench) -> None:
+async def test_the_tenth_failure_blocks_a_key_visibly_and_nothing_else(bench: RelayBench) -> None:
     blocked, other = await bench.runs(2)
     await bench.more_events([blocked, other], [2])
     await bench.sql.execute(
-        b"update relay_queue set attempts = 10 where job_id = %(job)s and seq = 1", {"job": blocked}
+        b"update event set detail = to_jsonb(repeat('x', 4000))::text where job_id = %(job)s and seq = 1",
+        {"job": blocked},
     )
+    await bench.sql.execute(b"update relay_queue set attempts = 9 where job_id = %(job)s and seq = 1", {"job": blocked})
 
-    async with bench.relay() as running:
+    async with bench.relay(topics=bench.topics_with(max_message_bytes=2_000)) as running:
         await eventually(lambda: "1 blocked keys" in running.relay.health().detail)
         assert not running.relay.health().ready
         assert running.relay.health().alive
-        await bench.published_until_all_ids(
-            {str(row["event_id"]) for row in await bench.outbox() if row["job_id"] == other}
-        )
-        statuses = [row["status"] for row in await bench.outbox() if row["job_id"] == blocked]
+        await bench.published_until_all_ids({str(row["event_id"]) for row in await bench.outbox_of(other)})
+        statuses = [row["status"] for row in await bench.outbox_of(blocked)]
         assert statuses == ["FAILED", "PENDING"]
         assert b"workflow_runs_relay_blocked_keys 1.0" in running.metrics.render()
 
@@ -260,3 +290,96 @@ async def test_a_stopped_relay_has_let_everything_land_and_gives_its_shards_back
     async with bench.relay("b:1"):
         await bench.until_published()
     assert len(await bench.published(50)) == 50
+
+
+async def test_a_key_found_blocked_stays_so_until_somebody_frees_it(bench: RelayBench) -> None:
+    [job] = await bench.runs(1)
+    await bench.sql.execute(b"update relay_queue set attempts = 10")
+
+    async with bench.relay() as running:
+        await eventually(lambda: not running.relay.health().ready)
+        assert await bench.queued() == 1
+        await bench.sql.execute(b"update relay_queue set attempts = 0, next_try_at = null")
+        await bench.until_published()
+    assert [row["job_id"] for row in await bench.outbox()] == [job]
+
+
+async def test_what_a_newer_release_wrote_is_left_to_a_newer_relay(bench: RelayBench) -> None:
+    newer, ours = await bench.runs(2)
+    await bench.sql.execute(b"update event set contract_version = 2 where job_id = %(job)s", {"job": newer})
+
+    async with bench.relay() as running:
+        await bench.published_until_all_ids({str(row["event_id"]) for row in await bench.outbox_of(ours)})
+        [waiting] = await bench.outbox_of(newer)
+        assert (waiting["status"], waiting["attempts"]) == ("PENDING", 0)
+        assert running.relay.health().ready
+
+
+async def test_one_row_that_breaks_our_code_stops_nobody_else(
+    bench: RelayBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, ours = await bench.runs(2)
+    renders = Renderer.event
+
+    async def breaks(self: Renderer, row: QueuedEvent) -> OutgoingRecord:
+        if row.job_id == broken:
+            raise ZeroDivisionError
+        return await renders(self, row)
+
+    monkeypatch.setattr(Renderer, "event", breaks)
+    async with bench.relay():
+        await bench.published_until_all_ids({str(row["event_id"]) for row in await bench.outbox_of(ours)})
+
+    [failed] = await bench.outbox_of(broken)
+    assert "ZeroDivisionError" in failed["last_error"]
+
+
+async def test_an_outage_of_the_store_is_waited_out(
+    kafka: Kafka, registry: RegistryServer, own_postgres: EmbeddedPostgres
+) -> None:
+    async with connected(own_postgres.url()) as sql:
+        bench = RelayBench(kafka, registry, own_postgres.url(), sql)
+        await bench.prepare()
+        async with bench.relay() as running:
+            await bench.runs(3)
+            await bench.until_published()
+            own_postgres.stop()
+            await eventually(lambda: "store" in running.relay.health().detail)
+            assert running.relay.health().alive
+            own_postgres.start()
+            async with connected(own_postgres.url()) as anew:
+                bench.sql = anew
+                jobs = await bench.runs(3)
+                await bench.until_published()
+        await bench.close()
+
+    records = await bench.published(6)
+    assert {record.key for record in records} >= {key_of(job) for job in jobs}
+    assert len(records) == 6
+
+
+async def test_an_idle_relay_is_nearly_silent(bench: RelayBench) -> None:
+    database = Database(bench.url, pool_size=2)
+    await database.open()
+    queue = _Counting(database)
+    await bench.runs(1)
+    async with bench.relay(queue=queue, lease_seconds=6):
+        await bench.until_published()
+        await asyncio.sleep(0.5)  # seconds for what the publishing itself still asks
+        queue.statements.clear()
+        await asyncio.sleep(4)  # seconds of idleness
+        assert queue.statements.count("lease_shards") <= 3
+        assert set(queue.statements) <= {"lease_shards"}
+    await database.close()
+
+
+class _Counting(RelayQueue):
+    """A queue that remembers what it was asked."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.statements: list[str] = []
+
+    async def _rows(self, statement: str, **params: object) -> list[dict[str, Any]]:
+        self.statements.append(statement)
+        return await super()._rows(statement, **params)
