@@ -53,8 +53,8 @@ async def compile_definition(document: object, *, name: str | None = None, proto
 
 
 async def _resolve(definition: Definition, findings: Findings, protoc: Protoc) -> SchemaSet | None:
-    if definition.schema is None:
-        return None  # its absence is a finding already
+    if not isinstance(definition.schema, dict):
+        return None  # that is a finding already
     try:
         return await resolve_schema(definition.schema, protoc=protoc)
     except InputInvalid as error:

@@ -113,6 +113,8 @@ def _read_envelope(envelope: ObjectReader, findings: Findings) -> Definition | N
     schema = envelope.take("schema")
     if not envelope.has("schema"):
         envelope.fault("schema is missing")
+    elif not isinstance(schema, dict):
+        envelope.fault(f"schema must be an object, not {shown(schema)}", "schema")
     input_type = envelope.text("inputType", longest=_LONGEST_TYPE_NAME) or None
     deadline_ms = envelope.milliseconds("deadlineMs")
     definition = Definition(

@@ -98,8 +98,10 @@ def _parsed(descriptor_set: bytes) -> list[Any]:
         raise InputInvalid("the descriptor set has no files")
     if len(files) > MAX_SCHEMA_FILES:
         raise InputInvalid(f"the descriptor set has {len(files):,} files, over the limit of {MAX_SCHEMA_FILES:,}")
-    if any(not file.name for file in files):
-        raise InputInvalid("the descriptor set has a file without a name")
+    for file in files:
+        # Descriptors are proto2 messages: text that is not UTF-8 comes out of them as bytes.
+        if not all(isinstance(name, str) and name for name in (file.name, *file.dependency)):
+            raise InputInvalid("the descriptor set has a file without a name, or with one that is not UTF-8")
     return files
 
 

@@ -166,12 +166,13 @@ class SchemaSet:
         """A message from its bytes; fields it does not know are kept in the message and dropped in JSON.
 
         Raises:
-            InputInvalid: the bytes are no such message.
+            InputInvalid: the bytes are no such message, or required fields are left out.
         """
         try:
-            return message_factory.GetMessageClass(self.message(full_name)).FromString(data)
+            message = message_factory.GetMessageClass(self.message(full_name)).FromString(data)
         except DecodeError as error:
             raise InputInvalid(f"the bytes are no {full_name}: {error}") from None
+        return _complete(message)
 
     def find_content_type(self, type_url: str) -> Descriptor | None:
         """The message type that an `Any` with this URL holds, or None when this schema does not know it."""
@@ -189,9 +190,7 @@ class SchemaSet:
             message = reader.read(self.message(full_name), value)
         except JsonRefused as refused:
             raise _invalid(refused, full_name) from None
-        if missing := message.FindInitializationErrors():  # type: ignore[attr-defined]
-            raise InputInvalid(f"{full_name} needs {', '.join(missing)}")
-        return message
+        return _complete(message)
 
     def to_json(self, message: Message) -> object:
         """The message as a plain JSON value: lowerCamelCase, defaults printed, 64-bit integers as text.
@@ -203,6 +202,20 @@ class SchemaSet:
             return self._writer.write(message)
         except JsonRefused as refused:
             raise _invalid(refused, message.DESCRIPTOR.full_name) from None
+
+
+def missing_fields(message: Message) -> list[str]:
+    """The paths of required fields that are not set; only proto2 has such fields."""
+    if message.IsInitialized():
+        return []
+    missing: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]
+    return missing
+
+
+def _complete(message: Message) -> Message:
+    if missing := missing_fields(message):
+        raise InputInvalid(f"{message.DESCRIPTOR.full_name} needs {', '.join(missing)}")
+    return message
 
 
 def _invalid(refused: JsonRefused, full_name: str) -> InputInvalid:

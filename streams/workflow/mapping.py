@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from schemas.errors import MappingFailed
-from streams.workflow.descriptors import SchemaSet
+from streams.workflow.descriptors import SchemaSet, missing_fields
 from streams.workflow.json_values import shown
 from streams.workflow.mapping_read import compile_reading
 from streams.workflow.mapping_shapes import ElementType, One, ValueRefused
@@ -62,7 +62,7 @@ class CompiledMapping:
                 rule.apply(message, scope)
             except ValueRefused as error:
                 raise MappingFailed(f"rule {rule.text!r}: {error}", step=step) from None
-        if missing := message.FindInitializationErrors():  # type: ignore[attr-defined]
+        if missing := missing_fields(message):
             raise MappingFailed(f"the rules leave out required fields: {', '.join(missing)}", step=step)
         return message
 

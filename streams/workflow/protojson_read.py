@@ -43,7 +43,7 @@ _Store = Callable[[Any, object, int], None]
 _TEXT_FORMS: Final = {
     TIMESTAMP: re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII),
     DURATION: re.compile(r"-?\d{1,12}(\.\d{1,9})?s", re.ASCII),
-    FIELD_MASK: re.compile(r"[\w.,]*", re.ASCII),
+    FIELD_MASK: re.compile(r"([A-Za-z0-9.]+(,[A-Za-z0-9.]+)*)?"),
 }
 
 

@@ -206,11 +206,12 @@ def shortest_float(number: float) -> float:
 
 
 def write_text(value: object) -> str:
-    """Text as it stands; refuses U+0000, which Protobuf allows and Postgres does not."""
-    text = cast("str", value)
-    if "\0" in text:
+    """Text as it stands; refuses U+0000, which Protobuf allows and Postgres does not, and bytes that are no text."""
+    if not isinstance(value, str):
+        raise JsonRefused("is not UTF-8")  # what a proto2 string field then gives is bytes
+    if "\0" in value:
         raise JsonRefused("holds the character U+0000, which cannot be stored")
-    return text
+    return value
 
 
 def _write_bytes(value: object) -> str:

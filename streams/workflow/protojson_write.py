@@ -4,8 +4,9 @@ What has no JSON form that can be kept and read back is refused with the path to
 Timestamp out of range, an `Any` of a type that the workflow does not know, an extension. Unknown fields are dropped.
 """
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -17,6 +18,7 @@ from streams.workflow.protojson_scalars import scalar_writer, write_text
 from streams.workflow.protojson_types import (
     ANY,
     AS_TEXT,
+    FIELD_MASK,
     LIST_VALUE,
     NOT_AN_OBJECT,
     STRUCT,
@@ -32,6 +34,8 @@ from streams.workflow.struct_values import plain_list, plain_struct, plain_value
 
 Write = Callable[[Any, int], object]
 """The JSON value of a message; the number is the nesting level of that value."""
+
+_MASK_PATH: Final = re.compile(r"[a-z0-9_.]+")
 
 _Emit = Callable[[Any, dict[str, object], int], None]
 """Puts one field of a message into its JSON object; the number is the nesting level of the field's value."""
@@ -118,9 +122,10 @@ class MessageWriter:
             if entries:
                 check_depth(depth)
             written: dict[str, object] = {}
-            for key in sorted(entries):
+            for key in sorted(entries, key=_orderable):
                 try:
-                    written[write_key(key)] = write(entries[key], depth + 1)
+                    text = write_key(key)
+                    written[text] = write(entries[key], depth + 1)
                 except JsonRefused as refused:
                     raise refused.inside(str(key)) from None
             members[json_name] = written
@@ -176,6 +181,10 @@ _MAP_KEYS: dict[int, Callable[[Any], str]] = {
 }
 
 
+def _orderable(key: Any) -> Any:
+    return "" if isinstance(key, bytes) else key  # bytes are text that is not UTF-8, refused when written
+
+
 def _refuse_extensions(message: Any) -> None:
     for field, _ in message.ListFields():
         if field.is_extension:
@@ -184,6 +193,8 @@ def _refuse_extensions(message: Any) -> None:
 
 def _text_form(message: Any, depth: int) -> str:
     del depth
+    if message.DESCRIPTOR.full_name == FIELD_MASK and not all(_MASK_PATH.fullmatch(path) for path in message.paths):
+        raise JsonRefused("has a path without a text form")
     try:
         text: str = message.ToJsonString()
     except (ValueError, OverflowError) as error:

@@ -136,6 +136,8 @@ def test_unsupported_keys_of_the_envelope_and_of_the_output_are_refused_too() ->
         (("name",), 7),
         (("name",), ""),
         (("name",), "n" * 201),
+        (("schema",), None),
+        (("schema",), "loan.proto"),
         (("inputType",), ["loan.v1.Application"]),
         (("deadlineMs",), "5000"),
         (("deadlineMs",), 1.5),

@@ -167,12 +167,14 @@ def test_a_response_is_parsed_as_strictly_as_an_input(compiled: Compile) -> None
     assert caught.value.pointer == "/aproved"
 
 
-async def test_required_fields_left_out_are_refused_wherever_they_would_be_sent(protoc: ProtocChild) -> None:
+async def test_required_fields_left_out_are_refused_in_whatever_is_read_or_sent(protoc: ProtocChild) -> None:
     sources = {"a.proto": 'syntax = "proto2"; message A { required int32 a = 1; optional int32 b = 2 [default = 7]; }'}
     schemas = SchemaSet.from_bytes(await protoc(sources, None))
 
     assert schemas.to_json(schemas.parse_json("A", {"a": 0})) == {"a": 0}
     with pytest.raises(InputInvalid, match="A needs a"):
         schemas.parse_json("A", {"b": 1})
+    with pytest.raises(InputInvalid, match="A needs a"):
+        schemas.from_wire("A", b"")
     with pytest.raises(MappingFailed, match="leave out required fields: a"):
         mapped(schemas, "b = 1", given={"a": 1}, type_name="A", given_type="A")

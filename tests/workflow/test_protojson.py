@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import InputInvalid
+from streams.evaluator.protoc import ProtocChild
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.limits import MAX_DEPTH
 from tests.workflow.samples import DATA, descriptor_set
@@ -173,6 +174,7 @@ def test_names_may_be_either_and_64_bit_integers_numbers_or_text(name: str, valu
         ({"took": "999999999999s"}, "/took"),
         ({"mask": "a_b"}, "/mask"),
         ({"mask": 5}, "/mask"),
+        ({"mask": ","}, "/mask"),
         ({"wrappedInt": {}}, "/wrappedInt"),
         ({"nothing": {"a": 1}}, "/nothing/a"),
         ({"x" * 5000: 1}, "/" + "x" * 200 + "..."),
@@ -266,6 +268,25 @@ def test_a_reply_without_a_json_form_is_refused_naming_the_field(name: str, poin
 def test_a_reply_that_is_no_such_message_is_refused(name: str, parcels: SchemaSet) -> None:
     with pytest.raises(InputInvalid, match="the bytes are no"):
         parcels.from_wire("depot.Parcel", bytes.fromhex(REPLIES[name]))
+
+
+async def test_text_that_is_not_utf8_is_refused_where_proto2_lets_it_pass(protoc: ProtocChild) -> None:
+    sources = {"a.proto": 'syntax = "proto2"; message A { optional string a = 1; map<string, string> m = 2; }'}
+    schemas = SchemaSet.from_bytes(await protoc(sources, None))
+
+    value, key = b"\x0a\x02\xc3\x28", b"\x12\x08\x0a\x02\xc3\x28\x12\x02ok\x12\x06\x0a\x01k\x12\x01v"
+    for data in (value, key):
+        with pytest.raises(InputInvalid, match=r"/(a|m/.*) is not UTF-8"):
+            schemas.to_json(schemas.from_wire("A", data))
+
+
+@pytest.mark.parametrize("path", ["a,b", "", "A", "a_1", "a_", "é", "a\x01"])
+def test_a_mask_whose_text_would_be_read_back_differently_is_refused(path: str, kit: SchemaSet) -> None:
+    message: Any = kit.new(KIT)
+    message.mask.paths.append(path)
+
+    with pytest.raises(InputInvalid):
+        kit.to_json(message)
 
 
 # --- compared with the Protobuf library's own reader and writer
