@@ -173,12 +173,10 @@ def test_a_closed_guard_has_removed_its_folders(guard: Guard) -> None:
     assert not folder.exists()
 
 
-def test_nothing_is_started_unwatched(log: Path) -> None:
-    guard = Guard()
+def test_nothing_is_started_unwatched(guard: Guard, log: Path) -> None:
     os.kill(guard.pid, signal.SIGKILL)
-    os.waitpid(guard.pid, os.WNOHANG)
-    process = ChildProcess("unwatched", SLEEP, log=log, guard=guard)
-    with pytest.raises(GuardGone):
-        process.start()
-    assert not process.running
-    guard.close()
+    os.waitid(os.P_PID, guard.pid, os.WEXITED | os.WNOWAIT)
+    with ChildProcess("unwatched", SLEEP, log=log, guard=guard) as process:
+        with pytest.raises(GuardGone):
+            process.start()
+        assert not process.running
