@@ -7,7 +7,7 @@ may come later, and a lost one costs a second look at some records.
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import cast
 
 import faust
 from faust.transport.consumer import Consumer
@@ -17,14 +17,13 @@ from streams.kafka.assignment import Assignment, Partition
 
 _log = logging.getLogger(__name__)
 
-_RETRY_SECONDS: Final = 1.0
-
 
 class Offsets:
     """Commits the offsets of stored batches of one App."""
 
-    def __init__(self, app: faust.App) -> None:
+    def __init__(self, app: faust.App, *, retry_seconds: float = 1.0) -> None:
         self._app = app
+        self._retry_seconds = retry_seconds
         self._assignment: Assignment | None = None
         self._pending: dict[Partition, int] = {}
         self._wanted = asyncio.Event()
@@ -36,7 +35,7 @@ class Offsets:
         return dict(self._pending)
 
     def commit(self, assignment: Assignment, next_offsets: Mapping[Partition, int]) -> None:
-        """Let the offsets of a batch that is stored go: soon, and again each second until they are acknowledged.
+        """Let the offsets of a batch that is stored go: soon, and again after a second until they are acknowledged.
 
         Returns at once. Offsets of an assignment are forgotten when the next one has something to commit.
         """
@@ -54,7 +53,7 @@ class Offsets:
             assignment = self._assignment
             if assignment is None or assignment.ended or await self._commit_pending():
                 continue
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(self._retry_seconds)
             self._wanted.set()
 
     async def flush(self, assignment: Assignment, seconds: float) -> None:

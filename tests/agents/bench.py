@@ -26,6 +26,7 @@ from streams.app import IntakeService, IntakeSettings
 from streams.kafka.identities import TopicIdentities
 from streams.kafka.positions import StartingPoints
 from streams.kafka.security import KafkaSecurity
+from streams.kafka.transport import IntakeConsumer
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
 from streams.verbs.submit import Submitter
@@ -52,6 +53,17 @@ class IntakeWorker:
     async def ready(self) -> None:
         await until(lambda: self.service.health().ready, lambda: self.service.health().detail)
 
+    def consumer(self) -> IntakeConsumer:
+        """The consumer of the App that runs now."""
+        assert self.service._app is not None
+        assert isinstance(self.service._app.consumer, IntakeConsumer)
+        return self.service._app.consumer
+
+    def partitions(self) -> int:
+        """How many partitions it reads now."""
+        current = self.consumer().current
+        return len(current.partitions) if current is not None else 0
+
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"workflow_runs_{name}", labels) or 0
 
@@ -68,6 +80,13 @@ class IntakeBench:
     partitions: int = 1
     batch_records: int = 500
     _producer: Producer | None = field(default=None, repr=False)
+
+    async def waiting_for_locks(self) -> int:
+        """How many sessions of the database wait for a lock."""
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        return int((await self.rows(waiting))[0]["count"])
 
     def on_partitions(self, count: int) -> "IntakeBench":
         """The same bench with a topic of *count* partitions."""
