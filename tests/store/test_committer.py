@@ -89,6 +89,7 @@ async def test_a_second_flush_opens_when_enough_waits_for_it(
     given: Given, flushes: Flushes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer_module, "_SECOND_LANE_MOVES", 3)
+    monkeypatch.setattr(committer_module, "_SLOW_FLUSH_SECONDS", 60)
     runs = await given.many_held(4)
     flushes.may_go.clear()
     moves = [start(flushes, "checkpoint", runs[0])]
@@ -115,8 +116,10 @@ async def test_a_second_flush_opens_when_the_first_one_is_slow(
 
 async def test_moves_of_one_run_are_in_one_flush_at_a_time_and_keep_their_order(given: Given, flushes: Flushes) -> None:
     run = await given.held()
-    settles = [start(flushes, "complete", run), start(flushes, "fail", run)]
+    twin = HeldRun(run.claim, seq=run.seq, held_until=run.held_until)
+    settles = [start(flushes, "complete", run), start(flushes, "fail", twin)]
     assert await outcomes(*settles) == [None, LeaseLost]
+    assert flushes.kinds == ["complete", "fail"]
     assert await given.log(run.job_id) == ["ACCEPTED", "COMPLETED"]
 
 

@@ -52,6 +52,7 @@ class Lanes:
         self.woken = Woken()
         self.committer = Committer(self.database, on_committed=self.woken, commit_point=self._pass)
         self.moves = Moves(self.committer)
+        self.flushes = 0
         self._at: CommitPoint = passes
 
     def once(self, suffix: str, action: Callable[[], Awaitable[object]]) -> None:
@@ -72,6 +73,7 @@ class Lanes:
         await HOLDER_MOVES[move](self.moves, run)
 
     async def _pass(self, point: str) -> None:
+        self.flushes += point.endswith(".before_commit")
         await self._at(point)
 
 
@@ -156,6 +158,7 @@ async def test_the_look_waits_for_a_flush_that_is_still_in_flight(given: Given, 
             assert not made.done()
             await asyncio.sleep(0.005)
     await made
+    assert lanes.flushes == 1
     assert len(await given.log(run.job_id)) == run.seq
     assert (await given.row(run.job_id))["attempt"] == (1 if move in ("retry", "fail", "give_up") else 0)
 
@@ -176,6 +179,9 @@ async def test_of_a_flush_of_many_kinds_each_move_is_made_once(given: Given, lan
 async def test_a_retry_that_was_swept_instead_is_not_taken_for_made(given: Given, lanes: Lanes) -> None:
     """Both leave the run queued under the same claim; only the retry counts a failed try."""
     run = await given.held()
+    await lanes.make("retry", run)
+    await given.sql.execute(b"update run set run_after = now()")
+    [run] = await given.leases("worker-a:1").claim({"x": 1})
 
     async def sweep_first() -> None:
         await kill_lanes(given.sql)
@@ -185,7 +191,7 @@ async def test_a_retry_that_was_swept_instead_is_not_taken_for_made(given: Given
     lanes.once(".before_commit", sweep_first)
     assert not await given.ignoring_a_lost_lease(lanes.make("retry", run))
     row = await given.row(run.job_id)
-    assert (row["attempt"], row["lost_leases"]) == (0, 1)
+    assert (row["attempt"], row["attempt_step"], row["lost_leases"]) == (1, "tokenize", 1)
 
 
 async def test_an_outage_is_waited_out_and_nothing_is_lost(given: Given, lanes: Lanes) -> None:

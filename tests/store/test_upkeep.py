@@ -24,6 +24,8 @@ async def test_an_expired_run_is_queued_again_and_a_live_lease_is_left_alone(giv
     before = await given.row(expired.job_id)
     untouched = await given.everything(live.job_id)
     await given.expire(expired.job_id)
+    picked = await given.database.rows("upkeep/pick_expired", {"limit": 9, "now": None})
+    assert picked == [{"job_id": expired.job_id}]
     given.woken.payloads.clear()
 
     swept = await given.upkeep.sweep()
