@@ -8,7 +8,7 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import BinaryIO, Final
 
 from schemas.errors import InputInvalid, ResourceExhausted
 from schemas.strict_json import canonical
@@ -21,11 +21,16 @@ OUTPUT_BYTES: Final = 8 << 20
 MAX_SOURCES: Final = 1_000
 MAX_PATH_LENGTH: Final = 200
 MAX_ERROR_LENGTH: Final = 4_000
+"""Bytes of the compiler's text that are told; more are its follow-up errors."""
 
 _CHILD: Final = Path(__file__).with_name("protoc_child.py")
 _OUTPUT: Final = "out.descriptors"
+_ERRORS: Final = "errors.txt"
 # The compiler takes paths as arguments, where a leading - or @ would mean something else.
 _PATH: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*/)*[A-Za-z0-9_][A-Za-z0-9_.+-]*\.proto")
+
+# Lines of the compiler's own log, which name its source files and tell people nothing.
+_LOG_LINES: Final = re.compile(r"^(?:WARNING: All log messages|[IWEF][0-9]{4} ).*\n?", re.MULTILINE)
 
 
 class ProtocChild:
@@ -76,15 +81,19 @@ class ProtocChild:
                     file = folder / path
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(text.encode())
-                status, output = await self._run(folder, roots)
-                if status != 0:
-                    raise _compile_failed(_told(status, output, folder))
+                with (folder / _ERRORS).open("w+b") as errors:
+                    status = await self._run(folder, roots, errors)
+                    if status != 0:
+                        errors.seek(0)
+                        said = errors.read(MAX_ERROR_LENGTH).decode(errors="replace")
+                        said = _LOG_LINES.sub("", said).replace(f"{folder}/", "")
+                        raise _compile_failed(_told(status, said.strip()))
                 return (folder / _OUTPUT).read_bytes()
         except OSError as error:
             raise ResourceExhausted(f"the compiler of .proto sources cannot run here: {error}") from error
 
-    async def _run(self, folder: Path, roots: list[str]) -> tuple[int, str]:
-        """The child's exit status and what it said. It is gone when this returns or is cancelled."""
+    async def _run(self, folder: Path, roots: list[str], errors: BinaryIO) -> int:
+        """The child's exit status; what it has to say goes to *errors*. It is gone when this ends, however it does."""
         limits = (self._memory_bytes, max(1, round(self._seconds)), OUTPUT_BYTES)
         child = await asyncio.create_subprocess_exec(
             self._python,
@@ -94,18 +103,17 @@ class ProtocChild:
             env={},  # the parent's may hold secrets
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=errors,  # a file, and so within the child's limit; a pipe would have to be held in memory
         )
         try:
             async with asyncio.timeout(self._seconds):
-                _, said = await child.communicate()
+                return await child.wait()
         except TimeoutError:
             raise _compile_failed(f"the compiler was stopped after {self._seconds:g} s") from None
         finally:
             if child.returncode is None:
                 child.kill()
                 await child.wait()
-        return child.returncode or 0, said.decode(errors="replace")
 
 
 class _Results:
@@ -157,11 +165,10 @@ def _compile_failed(text: str) -> InputInvalid:
     return InputInvalid(f"the sources do not compile: {text}", pointer="/schema/sources", code="compile-failed")
 
 
-def _told(status: int, output: str, folder: Path) -> str:
-    """What to tell whoever wrote the sources: the compiler's lines, without the paths of this machine."""
+def _told(status: int, said: str) -> str:
+    """What to tell whoever wrote the sources about a status other than 0."""
     if status < 0:
-        return "the compiler was stopped: they need more memory or time than it is given"
-    lines = output.replace(f"{folder}/", "").strip()
-    if not lines or "MemoryError" in lines or "bad_alloc" in lines:
+        return "the compiler was stopped: they need more memory, time or output than it is given"
+    if not said or "MemoryError" in said or "bad_alloc" in said:
         return "the compiler gave up: they need more memory than it is given"
-    return lines if len(lines) <= MAX_ERROR_LENGTH else f"{lines[:MAX_ERROR_LENGTH]}..."
+    return said

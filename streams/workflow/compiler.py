@@ -1,6 +1,7 @@
 """Compiling: a definition and its schema become a plan, or findings. All of them at once."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -190,15 +191,22 @@ class _Verification:
     def _mapping(self, step: StepDefinition, method: MethodDescriptor | None) -> CompiledMapping | None:
         if method is None:
             return None
+        path = ("steps", step.index, "rules")
+        return self._rules(step.rules, method.input_type, path, kind="rule", step=step.name)
+
+    def _rules(
+        self, texts: Sequence[str], target: Descriptor, path: tuple[str | int, ...], *, kind: str, step: str = ""
+    ) -> CompiledMapping:
         compiled = []
-        for index, text in enumerate(step.rules):
+        for index, text in enumerate(texts):
             if self._findings.full:
                 break
             try:
-                compiled.append(compile_rule(text, method.input_type, self._scope, self._schemas))
+                compiled.append(compile_rule(text, target, self._scope, self._schemas))
             except RuleInvalid as error:
-                self._fault(step, "rule", _rule_fault(text, error), "rules", index)
-        return CompiledMapping.into(method.input_type, compiled)
+                fault = f"rule {text!r}: {error}" if text.strip() else str(error)
+                self._findings.add(fault, *path, index, kind=kind, step=step)
+        return CompiledMapping.into(target, compiled)
 
     def _output(self) -> PlannedOutput | None:
         output = self._definition.output
@@ -209,16 +217,5 @@ class _Verification:
         except InputInvalid as error:
             self._findings.add(f"type: {error}", "output", "type", kind="output")
             return None
-        compiled = []
-        for index, text in enumerate(output.rules):
-            if self._findings.full:
-                break
-            try:
-                compiled.append(compile_rule(text, descriptor, self._scope, self._schemas))
-            except RuleInvalid as error:
-                self._findings.add(_rule_fault(text, error), "output", "rules", index, kind="output")
-        return PlannedOutput(descriptor.full_name, CompiledMapping.into(descriptor, compiled))
-
-
-def _rule_fault(text: str, error: RuleInvalid) -> str:
-    return f"rule {text!r}: {error}" if text.strip() else str(error)
+        mapping = self._rules(output.rules, descriptor, ("output", "rules"), kind="output")
+        return PlannedOutput(descriptor.full_name, mapping)

@@ -23,7 +23,7 @@ from streams.workflow.protojson_write import MessageWriter
 
 _FULL_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _NAMES_COMPARED: Final = 200  # when an unknown name is compared with the known ones for a suggestion
-_METHOD: Final = re.compile(rf"({_FULL_NAME.pattern})/([A-Za-z_]\w*)", re.ASCII)
+_METHOD: Final = re.compile(rf"(?P<service>{_FULL_NAME.pattern})/(?P<method>[A-Za-z_]\w*)", re.ASCII)
 
 
 class SchemaSet:
@@ -130,7 +130,7 @@ class SchemaSet:
         match = _METHOD.fullmatch(full_name)
         if match is None:
             raise InputInvalid(f"{shown(full_name)} is not of the form package.Service/Method")
-        service_name, method_name = match[1], match[match.lastindex or 0]
+        service_name, method_name = match["service"], match["method"]
         try:
             service = self._pool.FindServiceByName(service_name)
         except KeyError:

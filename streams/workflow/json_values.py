@@ -14,7 +14,7 @@ _SHOWN: Final = 40  # characters of an offending value quoted in an error
 _LONGEST_KEY: Final = 200  # characters of a key in a pointer
 
 
-def pointer_to(parts: Iterable[str | int]) -> str:
+def pointer_to(parts: Iterable[object]) -> str:
     """The JSON pointer (RFC 6901) of the value reached through *parts*; empty for the whole document.
 
     A key of over 200 characters is cut, so that nobody's key makes an error of any length.
@@ -51,21 +51,30 @@ def check_json(value: object) -> None:
     Raises:
         InputInvalid: with the pointer of the part at fault.
     """
-    waiting: list[tuple[object, tuple[str | int, ...]]] = [(value, ())]
+    if not isinstance(value, dict | list):
+        _refuse(_scalar_fault(value), ())
+        return
+    waiting: list[tuple[dict[object, object] | list[object], _Path]] = [(value, ())]
     while waiting:
-        part, path = waiting.pop()
-        fault = _fault(part, depth=len(path) + 1)
-        if fault is not None:
-            raise InputInvalid(f"{pointer_to(path) or 'the document'} {fault}", pointer=pointer_to(path))
-        if isinstance(part, dict):
-            waiting.extend((member, (*path, key)) for key, member in part.items())
-        elif isinstance(part, list):
-            waiting.extend((item, (*path, index)) for index, item in enumerate(part))
+        container, path = waiting.pop()
+        _refuse(_container_fault(container, depth=len(path) + 1), path)
+        for key, part in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(part, dict | list):
+                waiting.append((part, (*path, key)))
+            elif fault := _scalar_fault(part):
+                _refuse(fault, (*path, key))
 
 
-def _fault(part: object, depth: int) -> str | None:
-    if isinstance(part, dict | list):
-        return _container_fault(part, depth)
+_Path = tuple[object, ...]
+
+
+def _refuse(fault: str | None, path: _Path) -> None:
+    if fault is not None:
+        pointer = pointer_to(path)
+        raise InputInvalid(f"{pointer or 'the document'} {fault}", pointer=pointer)
+
+
+def _scalar_fault(part: object) -> str | None:
     if isinstance(part, str):
         return fault_in_text(part)
     if isinstance(part, float):

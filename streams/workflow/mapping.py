@@ -6,7 +6,7 @@ that can meet, so what is left to fail at run time is a value that does not fit.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor
@@ -83,7 +83,7 @@ def compile_rule(text: str, target: Descriptor, scope: ScopeTypes, schemas: Sche
     return CompiledRule(rule.text, _literal_apply(rule, value, place, target))
 
 
-_LITERAL_KINDS: dict[type, Kind] = {bool: Kind.BOOL, int: Kind.INT64, float: Kind.DOUBLE, str: Kind.STRING}
+_LITERAL_KINDS: Final[dict[type, Kind]] = {bool: Kind.BOOL, int: Kind.INT64, float: Kind.DOUBLE, str: Kind.STRING}
 
 
 def _literal_apply(rule: Rule, value: bool | int | float | str, place: Place, target: Descriptor) -> _Apply:

@@ -25,7 +25,7 @@ class Place(Protocol):
         """The function that moves values of that shape here. Raises RuleInvalid when none of them fits."""
 
     def clear(self, message: Any) -> None:
-        """Clear the place; parents that are not there stay away. Raises ValueRefused."""
+        """Clear the place; parents that are not there stay away."""
 
 
 def compile_place(descriptor: Descriptor, path: tuple[str, ...], schemas: SchemaSet) -> Place:

@@ -59,6 +59,7 @@ async def test_well_known_files_need_not_be_sent(name: str) -> None:
     ("text", "reason"),
     [
         ("nonsense", "a/x.proto:1:1: "),
+        ("\xed\xb3\xbf" * 5, "a/x.proto:1:1: "),
         ('syntax = "proto3"; import "missing.proto";', "missing.proto: File not found"),
         ('syntax = "proto3"; message A { Missing m = 1; }', '"Missing" is not defined'),
     ],
@@ -71,6 +72,7 @@ async def test_the_compilers_words_come_back_without_paths_of_this_machine(text:
     assert (error.code, error.pointer) == ("compile-failed", "/schema/sources")
     assert reason in str(error)
     assert "workflow-runs-protoc" not in str(error)
+    assert "WARNING" not in str(error)
     assert "site-packages" not in str(error)
 
 
