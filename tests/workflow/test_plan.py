@@ -75,6 +75,15 @@ def test_the_order_of_files_in_a_set_does_not_change_the_pinned_schema(compiled:
     assert compiled(document).descriptor_set == SchemaSet.from_bytes(descriptor_set("parcel_full")).to_bytes()
 
 
+@pytest.mark.parametrize("name", ["parcel", "text_v1", "text_v2", "recursive"])
+def test_definitions_from_the_field_compile(name: str, compiled: Compile) -> None:
+    document = json.loads((DATA / "workflows" / f"{name}.json").read_text())
+
+    pinned = compiled(document)
+
+    assert load_plan(document, pinned.descriptor_set).next_target(0) == "TARGET"
+
+
 def test_a_stored_definition_that_does_not_verify_is_broken_with_every_finding(compiled: Compile) -> None:
     pinned = compiled(loan())
 

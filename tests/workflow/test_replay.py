@@ -1,6 +1,7 @@
 """Stored checkpoints: they must fit the plan, and a run resumed from them ends as if it had not been stopped."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from streams.workflow.plan import Plan
 from streams.workflow.runner import Completed, StoredCheckpoint, run_segment
 from tests.workflow.samples import (
     ANSWER,
+    DATA,
     DECIDED,
     INPUT,
     NOTIFIED,
@@ -85,6 +87,40 @@ async def test_with_every_checkpoint_there_nobody_is_called_and_the_run_complete
     assert isinstance(completed, Completed)
     assert completed.result == {"applicant": "ana", "approved": True, "note": "fine", "mailId": "m-1"}
     assert (service.called, len(log.stored)) == ([], 3)
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+async def test_integers_of_64_bits_keep_every_digit_before_and_after_a_replay(
+    as_text: bool, protoc: ProtocChild
+) -> None:
+    document = json.loads((DATA / "workflows" / "parcel.json").read_text())
+    copied = ["serial = input.serial", "checksum = input.checksum", "counts = input.counts"]
+    again = ["serial = accept.serial", "checksum = accept.checksum", "counts = accept.counts"]
+    document["steps"] = [
+        {"name": "accept", "target": "t", "method": "depot.Intake/Accept", "rules": copied},
+        {"name": "again", "target": "t", "method": "depot.Intake/Accept", "rules": again},
+    ]
+    plan = await plan_of(document, protoc)
+    exact = {"serial": 9007199254740993, "checksum": 18446744073709551615, "counts": {"a": -9223372036854775808}}
+    shown = {"serial": "9007199254740993", "checksum": "18446744073709551615", "counts": {"a": "-9223372036854775808"}}
+    service, log = Service(plan.schema_set, {"accept": exact, "again": exact}), Log()
+
+    live = await segment(plan, service, log, given=json.dumps(shown if as_text else exact))
+    resumed = await segment(plan, service, given=shown, stored=json_again(log.stored[:1]))
+
+    assert isinstance(live, Completed)
+    assert live == resumed
+    assert isinstance(live.result, dict)
+    assert shown.items() <= live.result.items()
+    assert len({request.payload for request in service.requests}) == 1
+
+
+def json_again(stored: list[StoredCheckpoint]) -> list[StoredCheckpoint]:
+    """The checkpoints as a database gives them back."""
+    return [
+        StoredCheckpoint(kept.step_index, kept.step, kept.skipped, json.loads(json.dumps(kept.response)))
+        for kept in stored
+    ]
 
 
 class Crash(WorkerError):

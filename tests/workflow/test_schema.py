@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from schemas.errors import InputInvalid
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.descriptors import SchemaSet, resolve_schema
 from streams.workflow.limits import MAX_DESCRIPTOR_SET_BYTES
-from tests.workflow.samples import DATA, descriptor_set, source
+from tests.workflow.samples import descriptor_set, source
 
 LOAN = {"loan.proto": source("loan.proto")}
 
@@ -291,12 +290,3 @@ def test_schemas_are_let_go_with_their_last_user() -> None:
     settled = churn(200)
 
     assert churn(600) - settled < 20_000  # kB; 600 kept ones would be over 100 MB
-
-
-@pytest.mark.parametrize("name", ["parcel", "text_v1", "text_v2", "recursive"])
-async def test_the_definitions_from_the_field_resolve(name: str, protoc: ProtocChild) -> None:
-    document = json.loads((DATA / "workflows" / f"{name}.json").read_text())
-
-    schemas = await resolve_schema(document["schema"], protoc=protoc)
-
-    assert schemas.message(document["inputType"])
