@@ -165,8 +165,9 @@ class ApacheKafka(Server):
             # A broker that was killed may join again once its old session is over.
             "broker.session.timeout.ms": "4000",
             "broker.heartbeat.interval.ms": "1000",
-            # Tests wait for none of these: the first member of a group, retention, compaction.
+            # Tests wait for none of these: the first member of a group, a dead one, retention, compaction.
             "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
             "log.retention.check.interval.ms": "1000",
             "log.cleaner.backoff.ms": "500",
         }
