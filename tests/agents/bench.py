@@ -59,6 +59,10 @@ class IntakeWorker:
         assert isinstance(self.service._app.consumer, IntakeConsumer)
         return self.service._app.consumer
 
+    def knows_no_place_to_begin(self) -> bool:
+        """Whether it has joined the group and waits for the starting points."""
+        return self.service._app is not None and self.consumer().waits_for is not None
+
     def partitions(self) -> int:
         """How many partitions it reads now."""
         current = self.consumer().current
@@ -79,6 +83,7 @@ class IntakeBench:
     registry: Registry
     partitions: int = 1
     batch_records: int = 500
+    batch_bytes: int = 8 << 20
     _producer: Producer | None = field(default=None, repr=False)
 
     async def waiting_for_locks(self) -> int:
@@ -103,7 +108,9 @@ class IntakeBench:
     ) -> None:
         """Put *values* on the topic, in order, and wait until they are there."""
         if self._producer is None:
-            self._producer = Producer({"bootstrap.servers": self.kafka.bootstrap, "linger.ms": 5})
+            self._producer = Producer(
+                {"bootstrap.servers": self.kafka.bootstrap, "linger.ms": 5, "message.max.bytes": 2_000_000}
+            )
         for value in values:
             self._producer.produce(self.topic, value, key, partition, headers=list(headers), timestamp=timestamp_ms)
         assert self._producer.flush(WAIT_SECONDS) == 0
@@ -146,6 +153,7 @@ class IntakeBench:
             topic=topic,
             session_timeout_seconds=SESSION_SECONDS[self.kafka.kind],
             batch_records=self.batch_records,
+            batch_bytes=self.batch_bytes,
             topic_watch_seconds=0.5,
         )
         service = IntakeService(
@@ -175,6 +183,9 @@ class IntakeBench:
 
     async def runs(self) -> int:
         return int((await self.rows("SELECT count(*) FROM run"))[0]["count"])
+
+    async def has_run(self, job_id: UUID) -> bool:
+        return bool(await self.rows("SELECT 1 FROM run WHERE job_id = %s", job_id))
 
     async def letters(self) -> list[dict[str, Any]]:
         return await self.rows("SELECT * FROM dead_letter ORDER BY letter_id")
