@@ -91,7 +91,6 @@ class Segment:
         return Try(step, run.try_of(step), run.claim.max_attempts)
 
     async def _call(self, request: CallRequest) -> bytes:
-        self.target = request.target
         claim = self.holding.run.claim
         asked_at = time.monotonic()
         permit = await self._permit(request.target)

@@ -6,11 +6,32 @@ from collections.abc import Mapping
 import pytest
 
 from schemas.errors import StoreUnavailable
+from store.control import Control
 from store.records import HeldRun
+from streams.driver import claims
 from streams.driver.claims import share
 from tests.driver.stories import EMBED, TOKENIZE, embed_only
-from tests.driver.world import World, until
+from tests.driver.world import Worker, World, until
 from tests.store.samples import select, select_one
+
+
+class CountedLooks:
+    """Counts how often a worker looks for due runs."""
+
+    def __init__(self, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._count = 0
+        targets = worker.leases.targets
+
+        async def counted() -> list[str]:
+            self._count += 1
+            return await targets()
+
+        monkeypatch.setattr(worker.leases, "targets", counted)
+
+    async def more(self, looks: int) -> None:
+        """Wait for so many further looks."""
+        enough = self._count + looks
+        await until(lambda: self._count >= enough)
 
 
 async def test_no_more_runs_are_held_than_the_worker_has_places(world: World) -> None:
@@ -43,6 +64,23 @@ async def test_a_target_gets_no_more_calls_than_its_permits_and_starves_no_other
             assert await select_one(world.sql, "select count(*) from run where status = 'RUNNING'") == 2
             held.release()
         for job_id in slow:
+            await world.until_status(job_id, "COMPLETED")
+
+
+async def test_a_permit_is_not_held_while_a_move_waits_for_the_store(world: World) -> None:
+    world.targets["tokenizer"]["permits"] = 1
+    done = await world.run()
+    await world.finish_steps(done, [("tokenize", {"tokens": ["b"]}), ("embed", {"vector": [2.0]})])
+    # A wrong guess of the target: the run needs no call at all.
+    await world.sql.execute("update run set next_target = 'tokenizer'")
+
+    async with world.slow_outcomes() as outcome, world.worker() as worker:
+        await until(lambda: worker.count("held_runs") == 1)
+        other = await world.run()
+        await until(lambda: len(world.calls_of(other, TOKENIZE)) == 1)
+        assert (await world.row(done))["status"] == "RUNNING"
+        outcome.set()
+        for job_id in (done, other):
             await world.until_status(job_id, "COMPLETED")
 
 
@@ -128,15 +166,20 @@ async def test_a_claim_whose_answer_was_lost_leaves_no_run_behind(
     assert (row["fence"], row["lost_leases"]) == (2, 0)
 
 
-async def test_suspects_are_taken_one_at_a_time_while_others_go_on(world: World) -> None:
+async def test_suspects_are_taken_one_at_a_time_while_others_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "POLL_SECONDS", 0.02)
     suspects = [await world.run() for _ in range(3)]
     await world.sql.execute("update run set lost_leases = 2")
 
     async with world.worker() as worker:
+        looks = CountedLooks(worker, monkeypatch)
         with world.server.holding(TOKENIZE) as held:
             await held.arrived()
             healthy = await world.run()
             await held.arrived()
+            await looks.more(10)
             assert worker.count("held_runs") == 2
             running = "select count(*) from run where status = 'RUNNING' and lost_leases >= 2"
             assert await select_one(world.sql, running) == 1
@@ -151,11 +194,12 @@ async def test_a_cancel_that_overtakes_the_answer_of_a_claim_still_stops_the_run
     async with world.worker(lease_seconds=300) as worker:
         await until(lambda: worker.driver.health().ready)
         claim = worker.leases.claim
+        control = Control(world.database, on_committed=lambda payloads: None)
 
         async def claim_and_be_overtaken(free: Mapping[str, int], *, suspects: bool = False) -> list[HeldRun]:
             runs = await claim(free, suspects=suspects)
             for run in runs:
-                await world.control().cancel(tenant_id="default", job_id=run.job_id, reason="not wanted")
+                await control.cancel(tenant_id="default", job_id=run.job_id, reason="not wanted")
                 worker.listener.wake(f"cancelled:{run.job_id}")
             return runs
 

@@ -23,6 +23,7 @@ async def test_a_call_that_outlasts_its_grace_is_cancelled_and_its_run_handed_ba
             assert (row["attempt"], row["lost_leases"]) == (0, 0)
             assert worker.driving.done()
             assert not worker.driver.health().ready
+            assert worker.count("moves_total", move="release", result="applied") == 1
 
     async with world.worker("b:1"):
         await world.until_status(job_id, "COMPLETED")

@@ -154,6 +154,27 @@ class World:
             await sql.execute("lock table run in access exclusive mode")
             yield
 
+    @contextlib.asynccontextmanager
+    async def slow_outcomes(self) -> AsyncIterator[asyncio.Event]:
+        """Let moves that settle a run wait in the database until the event is set."""
+        await self.sql.execute("""
+            create function wait_for_test() returns trigger language plpgsql as
+            $$ begin perform pg_advisory_xact_lock(42); return new; end $$;
+            create trigger wait_for_test before insert on run_outcome for each row execute function wait_for_test()""")
+        await self.sql.execute("select pg_advisory_lock(42)")
+        release = asyncio.Event()
+
+        async def unlock() -> None:
+            await release.wait()
+            await self.sql.execute("select pg_advisory_unlock(42)")
+
+        unlocking = asyncio.create_task(unlock())
+        try:
+            yield release
+        finally:
+            release.set()
+            await unlocking
+
     async def kill_connections(self) -> None:
         """End every connection to the database but those that the test looks with."""
         query = """
