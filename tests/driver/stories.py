@@ -62,9 +62,10 @@ def embed_reviewed_text() -> dict[str, Any]:
     return embed_text(steps=[_TOKENIZE_STEP, _REVIEW_STEP, _EMBED_STEP])
 
 
-def embed_only() -> dict[str, Any]:
+def embed_only(*, step_deadline_ms: int = 0, deadline_ms: int = 30_000) -> dict[str, Any]:
     """A single call, to the second service."""
-    return embed_text(steps=[{**_EMBED_STEP, "rules": ["tokens += input.text"]}])
+    step = {**_EMBED_STEP, "rules": ["tokens += input.text"], "deadlineMs": step_deadline_ms}
+    return embed_text(steps=[step], deadline_ms=deadline_ms)
 
 
 def tokenize_thrice() -> dict[str, Any]:

@@ -100,9 +100,8 @@ async def test_the_first_cause_stands() -> None:
     assert holding.cause is Cause.LOST
 
 
-@pytest.mark.parametrize(("cause", "may_write"), [(Cause.LOST, False), (Cause.CANCELLED, False)])
-def test_a_run_that_is_anothers_is_not_written(cause: Cause, may_write: bool) -> None:
-    assert cause.may_write is may_write
+def test_only_a_run_that_is_still_ours_may_be_handed_back() -> None:
+    assert {cause for cause in Cause if cause.may_write} == {Cause.OVERDUE, Cause.DRAINED}
 
 
 async def test_a_cancelled_task_stays_cancelled_also_together_with_an_interruption() -> None:

@@ -26,7 +26,10 @@ async def test_a_segment_longer_than_its_lease_is_renewed_and_runs_once(world: W
 
 
 @pytest.mark.spec(79)
-@pytest.mark.parametrize("late", [TOKENS, Answer(status=grpc.StatusCode.INTERNAL), Answer(b"\xff")])
+@pytest.mark.parametrize(
+    "late",
+    [TOKENS, Answer(b"\xff"), Answer(status=grpc.StatusCode.INTERNAL), Answer(status=grpc.StatusCode.UNAVAILABLE)],
+)
 async def test_a_worker_that_lost_its_lease_changes_nothing_whatever_its_call_brings(
     world: World, late: Answer
 ) -> None:

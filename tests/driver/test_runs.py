@@ -9,7 +9,7 @@ import pytest
 
 from streams.calls.grpc_calls import CallContext
 from streams.workflow.runner import CallRequest
-from tests.driver.stories import EMBED, TOKENIZE, TOKENS, VECTOR, embed_reviewed_text, embed_text
+from tests.driver.stories import EMBED, TOKENIZE, TOKENS, VECTOR, embed_only, embed_reviewed_text, embed_text
 from tests.driver.world import World
 from tests.fixtures.grpc_server import Answer
 
@@ -214,6 +214,21 @@ async def test_a_response_that_postgres_refuses_fails_its_run_alone(world: World
 
     assert row["error"].startswith("WORKFLOW: ")
     assert await world.log(poisoned) == ["ACCEPTED", "FAILED tokenize"]
+
+
+@pytest.mark.spec(47)
+@pytest.mark.parametrize(("step_ms", "most_seconds"), [(250, 0.25), (600_000, 10)])
+async def test_a_step_shortens_the_time_of_its_call_and_never_extends_it(
+    world: World, step_ms: int, most_seconds: float
+) -> None:
+    job_id = await world.run(embed_only(step_deadline_ms=step_ms, deadline_ms=10_000))
+
+    async with world.worker():
+        await world.until_status(job_id, "COMPLETED")
+
+    [call] = world.server.calls(EMBED)
+    assert call.seconds_left is not None
+    assert 0 < call.seconds_left <= most_seconds
 
 
 @pytest.mark.spec(48)

@@ -47,7 +47,6 @@ async def test_a_checkpoint_that_is_taken_at_the_second_try_repeats_no_call(worl
     assert len(world.server.calls(TOKENIZE)) == 1
 
 
-@pytest.mark.spec(63)
 async def test_connections_that_are_killed_under_load_lose_and_repeat_nothing(world: World) -> None:
     async with world.worker() as worker:
         job_ids = [await world.run() for _ in range(20)]
