@@ -43,6 +43,10 @@ class Running:
     task: "asyncio.Task[None]"
     producer: EventProducer
 
+    def failures(self) -> float:
+        """How many tries of events were counted as failed."""
+        return float(self.metrics.relay_failures.labels(kind="event")._value.get())
+
     async def crash(self) -> None:
         """End it where it stands: nothing is flushed, and its shards are not given back."""
         self.relay._shards.leave = _forgets  # type: ignore[method-assign]  # a dead process tells nobody
