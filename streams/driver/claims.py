@@ -112,10 +112,12 @@ class Claims:
         shares = share(min(room, MOST_PER_CLAIM), {target: self._permits.free(target) for target in due})
         taken = await self._claim(shares)
         if self._suspects_are_due():
-            await self._claim({target: 1 for target in due}, suspects=True)
+            await self._claim(dict.fromkeys(due, 1), suspects=True)
         left = [target for target in due if taken[target] == shares[target]]
         self._wants_room = bool(left)
-        return len(self._held) < self._in_flight and any(self._permits.free(target) > 0 for target in left)
+        # Due runs may all be another's, or for newer workers: without a catch the next look can wait.
+        room_left = len(self._held) < self._in_flight and any(self._permits.free(target) > 0 for target in left)
+        return room_left and bool(taken)
 
     def _suspects_are_due(self) -> bool:
         now = time.monotonic()
@@ -134,7 +136,7 @@ class Claims:
                 self._take(runs, reserved)
         finally:
             for permit in (permit for permits in reserved.values() for permit in permits):
-                permit.release()
+                permit.return_unused()
         return Counter(run.claim.target for run in runs)
 
     def _take(self, runs: Sequence[HeldRun], reserved: Mapping[str, list[Permit]]) -> None:

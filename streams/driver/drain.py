@@ -7,7 +7,7 @@ from typing import Final
 
 from streams.driver.held import Cause, Held
 
-RELEASE_SECONDS: Final = 2.0
+RELEASE_SECONDS: Final = 1.0
 
 
 class Drain:

@@ -29,8 +29,8 @@ from streams.workflow.plan import ENGINE
 log = logging.getLogger(__name__)
 
 _NAME: Final = "runs"
-_CANCEL_SECONDS: Final = 0.5
-_HAND_BACK_SECONDS: Final = 1.5
+_CANCEL_SECONDS: Final = 0.25
+_HAND_BACK_SECONDS: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class Driver:
     async def drain(self, grace_seconds: float) -> None:
         """Stop: claim nothing, begin no call, give calls in flight *grace_seconds*, then hand everything back.
 
-        Returns when `run` has ended, within a few seconds of the grace whatever is out of reach. Called again
-        meanwhile, the shorter grace counts.
+        Returns when `run` has ended, within about 2 s of the grace whatever is out of reach. Called again meanwhile,
+        the shorter grace counts.
         """
         self._drain.ask(grace_seconds)
         self._claims.stop()
@@ -180,12 +180,15 @@ class Driver:
         return served.permits if served is not None else 0
 
     def _is_ready(self) -> bool:
-        return self._running and not self._drain.begun and not self._claims.failing
+        return self._running and not self._drain.begun and not self._store_is_away()
+
+    def _store_is_away(self) -> bool:
+        return self._claims.failing or self._renewal.failing
 
     def _detail(self) -> str:
         if self._ended.is_set():
             return "ended"
         if not self._running:
             return "not started"
-        state = "stopping" if self._drain.begun else "the store is away" if self._claims.failing else "claiming"
+        state = "stopping" if self._drain.begun else "the store is away" if self._store_is_away() else "claiming"
         return f"{state}, {len(self._held)} of {self._limits.in_flight} runs in hand"

@@ -9,17 +9,24 @@ from dataclasses import dataclass, field
 class Permit:
     """The right to one call to `target`. Giving it back twice is the same as once."""
 
-    __slots__ = ("_give_back", "target")
+    __slots__ = ("_permits", "target")
 
-    def __init__(self, target: str, give_back: Callable[[str], None]) -> None:
+    def __init__(self, target: str, permits: "Permits") -> None:
         self.target = target
-        self._give_back: Callable[[str], None] | None = give_back
+        self._permits: Permits | None = permits
 
     def release(self) -> None:
-        """Give it back."""
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back(self.target)
+        """Give it back; whoever claims is told that there is room."""
+        self._give_back(used=True)
+
+    def return_unused(self) -> None:
+        """Give back what a claim had reserved for nothing: that is no news to whoever claims."""
+        self._give_back(used=False)
+
+    def _give_back(self, *, used: bool) -> None:
+        permits, self._permits = self._permits, None
+        if permits is not None:
+            permits.take_back(self.target, used=used)
 
 
 @dataclass(slots=True)
@@ -33,7 +40,7 @@ class _Line:
 class Permits:
     """The permits of one process. *limit_of* is asked each time, so a limit may change at any moment.
 
-    *on_release* is told whenever a permit came back that nobody was waiting for.
+    *on_release* is told whenever a used permit came back that nobody was waiting for.
     """
 
     def __init__(self, limit_of: Callable[[str], int], *, on_release: Callable[[], None] = lambda: None) -> None:
@@ -65,19 +72,20 @@ class Permits:
             pass
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._take_back(target)
+                self.take_back(target, used=True)
             raise
         finally:
             if turn in line.waiting:
                 line.waiting.remove(turn)
             self._forget_if_idle(target)
-        return Permit(target, self._take_back) if turn.done() and not turn.cancelled() else None
+        return Permit(target, self) if turn.done() and not turn.cancelled() else None
 
     def _give(self, target: str) -> Permit:
         self._lines.setdefault(target, _Line()).given += 1
-        return Permit(target, self._take_back)
+        return Permit(target, self)
 
-    def _take_back(self, target: str) -> None:
+    def take_back(self, target: str, *, used: bool) -> None:
+        """Pass a permit that came back to whoever waits longest. For `Permit` alone, which does it once."""
         line = self._lines[target]
         line.given -= 1
         while line.waiting and line.given < self._limit_of(target):
@@ -87,7 +95,8 @@ class Permits:
                 turn.set_result(None)
                 return
         self._forget_if_idle(target)
-        self._on_release()
+        if used:
+            self._on_release()
 
     def _forget_if_idle(self, target: str) -> None:
         line = self._lines.get(target)

@@ -25,6 +25,7 @@ class Renewal:
         self._listener = listener
         self._lease_seconds = lease_seconds
         self.failing = False
+        """Whether the last renewal had no answer."""
 
     async def run(self) -> None:
         """Renew for ever."""

@@ -40,7 +40,8 @@ async def _worked(segment: Segment) -> Ending:
     except Exception as error:  # noqa: BLE001  # the edge of one run: every error is an ending, most by their own kind
         may_write = holding.cause is None or holding.cause.may_write
         ending = ending_of(error, segment.now, segment.around.backoff, may_write=may_write)
-        _log(ending, error)
+        with logged_as(step=segment.now.step):
+            _log(ending, error)
         return ending
 
 
@@ -108,7 +109,7 @@ def _log(ending: Ending, error: Exception) -> None:
         case Drop(why=why):
             log.warning("dropped: %s", why)
         case Retry(error=text, delay_seconds=delay):
-            log.info("tried again in %.1f s: %s", delay, text)
+            log.info("the step failed and is tried again in %.1f s: %s", delay, text)
         case _:
             # A bug's traceback is worth keeping; any other failure tells everything in its text.
             cause = error.__cause__ if isinstance(error, WorkflowBroken) else error

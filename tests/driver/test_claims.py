@@ -1,5 +1,6 @@
 """Claims: as many runs as there is room for, of the targets that are served, and none lost in between."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 
@@ -19,19 +20,19 @@ class CountedLooks:
     """Counts how often a worker looks for due runs."""
 
     def __init__(self, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._count = 0
+        self.count = 0
         targets = worker.leases.targets
 
         async def counted() -> list[str]:
-            self._count += 1
+            self.count += 1
             return await targets()
 
         monkeypatch.setattr(worker.leases, "targets", counted)
 
     async def more(self, looks: int) -> None:
         """Wait for so many further looks."""
-        enough = self._count + looks
-        await until(lambda: self._count >= enough)
+        enough = self.count + looks
+        await until(lambda: self.count >= enough)
 
 
 async def test_no_more_runs_are_held_than_the_worker_has_places(world: World) -> None:
@@ -211,6 +212,18 @@ async def test_a_cancel_that_overtakes_the_answer_of_a_claim_still_stops_the_run
 
     assert world.server.calls() == []
     assert await world.log(job_id) == ["ACCEPTED", "CANCELLED"]
+
+
+async def test_due_runs_that_nobody_here_can_take_are_not_asked_for_over_and_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for target in ("tokenizer", "embedder"):
+        await world.run(target=target, engine_level=99)
+
+    async with world.worker(in_flight=1) as worker:
+        looks = CountedLooks(worker, monkeypatch)
+        await asyncio.sleep(0.5)
+        assert looks.count <= 3
 
 
 @pytest.mark.parametrize(

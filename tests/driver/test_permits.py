@@ -125,6 +125,15 @@ async def test_the_claim_loop_hears_of_a_permit_nobody_waited_for(limits: Limits
     assert len(heard) == 1
 
 
+def test_the_claim_loop_does_not_hear_of_its_own_reservations(limits: Limits) -> None:
+    heard: list[None] = []
+    permits = Permits(limits, on_release=lambda: heard.append(None))
+    [unused] = permits.reserve("quick", 1)
+    unused.return_unused()
+    assert heard == []
+    assert permits.free("quick") == 1
+
+
 def test_a_permit_names_its_target(permits: Permits) -> None:
     [permit] = permits.reserve("quick", 1)
     assert isinstance(permit, Permit)
