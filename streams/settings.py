@@ -106,6 +106,18 @@ class Settings(BaseSettings):
 
     batch_records: int = Field(500, ge=1, le=10_000, description="Records in one intake transaction, at most.")
     batch_bytes: int = Field(8 << 20, ge=1 << 16, le=1 << 30, description="Bytes in one intake transaction, at most.")
+    held_seconds: float = Field(
+        600, ge=0, le=86_400, description="How long a record waits for a schema that the registry does not know yet."
+    )
+    prune_after_seconds: float = Field(
+        604_800, ge=1, le=315_360_000, description="Age at which a settled run goes, once all of its events are out."
+    )
+    remember_seconds: float = Field(
+        2_592_000,
+        ge=2,
+        le=315_360_000,
+        description="How long a settled run's id stays taken. Above PRUNE_AFTER_SECONDS and the requests' retention.",
+    )
 
     http_bind: str = Field("127.0.0.1:8080", description="Address of the verbs, host:port; empty switches it off.")
     health_bind: str = Field("127.0.0.1:8090", description="Address of health and metrics; empty switches it off.")
@@ -167,6 +179,8 @@ class Settings(BaseSettings):
             raise ValueError("KAFKA_SASL_MECHANISM, _USERNAME and _PASSWORD are required by the SASL protocols")
         if (self.kafka_cert_file is None) != (self.kafka_key_file is None):
             raise ValueError("KAFKA_CERT_FILE and KAFKA_KEY_FILE go together")
+        if self.remember_seconds <= self.prune_after_seconds:
+            raise ValueError("REMEMBER_SECONDS must be above PRUNE_AFTER_SECONDS: else a pruned run's id is free at once")
         return self
 
     def require(self, *names: str) -> None:

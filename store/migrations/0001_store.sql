@@ -17,7 +17,7 @@ return encode(
 create table upkeep (
   only_row          boolean primary key default true,
   shards            smallint not null default 16,       -- jobs hash to this many relay shards, for ever
-  forgotten_before  timestamptz,                        -- newest settling of any run that was pruned and forgotten
+  forgotten_before  timestamptz,                        -- newest settling or record of any run pruned and forgotten
   timeline          bigint,
   schema_level      smallint not null default 1,
   constraint upkeep_has_one_row check (only_row),
@@ -101,6 +101,7 @@ create index run_suspects on run (run_after) where status = 'QUEUED' and lost_le
 create index run_due on run (due_at) where status = 'WAITING' and due_at is not null;
 -- Not by status: a guard that names RUNNING would then seem to be answered best by reading all of it.
 create index run_lease on run (lease_until) where lease_until is not null;
+create index run_settled on run (completed_at) where completed_at is not null;
 create index run_list on run (tenant_id, created_at desc, job_id desc);
 create index run_business_key on run (tenant_id, business_key) where business_key is not null;
 create unique index run_single_flight on run (tenant_id, single_flight_key)
@@ -220,10 +221,13 @@ create table dead_letter (
   reason         text not null,
   held_until     timestamptz,
   received_at    timestamptz not null default now(),
+  replayed_at    timestamptz,                           -- when it was last put back on its topic
   constraint dead_letter_identity unique (cluster_id, topic_id, partition, record_offset, record_time, content_hash),
   constraint dead_letter_state_known check (state in ('HELD', 'READY', 'SENT')),
   constraint dead_letter_held_until_iff_held check ((state = 'HELD') = (held_until is not null))
 );
+-- What is not on its topic yet: few, however many letters there were.
+create index dead_letter_open on dead_letter (state, topic, held_until, letter_id) where state <> 'SENT';
 
 -- How far each partition is read. Moves by compare-and-set, in the transaction of the rows read.
 create table intake_position (
@@ -266,6 +270,7 @@ create table pruned_run (
   settled_at   timestamptz not null,
   pruned_at    timestamptz not null default now()
 );
+create index pruned_run_forget on pruned_run (greatest(settled_at, record_time));
 
 create table idempotency_key (
   tenant_id    text not null,
@@ -275,6 +280,7 @@ create table idempotency_key (
   created_at   timestamptz not null default now(),
   constraint idempotency_key_pkey primary key (tenant_id, key)
 );
+create index idempotency_key_job on idempotency_key (job_id);
 
 -- Who relays which shard.
 create table shard (

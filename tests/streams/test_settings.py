@@ -92,6 +92,12 @@ def test_each_role_names_the_settings_it_lacks() -> None:
     load_settings(roles="web").require_for_roles()
 
 
+def test_an_id_stays_taken_for_longer_than_its_run_is_there() -> None:
+    with pytest.raises(SettingsInvalid, match="REMEMBER_SECONDS must be above PRUNE_AFTER_SECONDS"):
+        load_settings(prune_after_seconds=100, remember_seconds=100)
+    assert load_settings(prune_after_seconds=100, remember_seconds=101).remember_seconds == 101
+
+
 def test_sasl_needs_its_mechanism_and_credentials() -> None:
     with pytest.raises(SettingsInvalid, match="KAFKA_SASL_MECHANISM"):
         load_settings(kafka_security_protocol="SASL_SSL")
