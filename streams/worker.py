@@ -32,7 +32,10 @@ log = logging.getLogger(__name__)
 DONE: Final = 0
 GAVE_UP: Final = 75
 STOP_SECONDS: Final = 5.0
-"""What release, flush and close share once the runs in hand have come to rest, whatever is out of reach."""
+"""What the end of intake, release, flush and close share once the runs in hand have come to rest, whatever is away."""
+
+CLOSE_SECONDS: Final = 2.0
+"""What of it is kept for release, flush and close when intake does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Worker:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._health: list[HealthCheck] = [self._starting]
-        self._started = False
+        self._leave_by: float | None = None
         if self._store is not None:
             self._build(self._store, commit_point)
         self.web = WebServer(self._apps())
@@ -202,41 +205,36 @@ class Worker:
                 await self._runs.driver.drain(0)
             hurry.cancel()
             await drain
-        return await intake
+        self._leave_by = time.monotonic() + STOP_SECONDS
+        in_time, _ = await asyncio.wait({intake}, timeout=STOP_SECONDS - CLOSE_SECONDS)
+        return bool(in_time) and intake.result()
 
     async def _stop_intake(self) -> bool:
         return True if self._intake is None else await self._intake.service.stop()
 
     async def _leave(self, tasks: dict[asyncio.Task[None], Service]) -> None:
-        """Close everything, in order, within `STOP_SECONDS` all in all."""
-        until = time.monotonic() + STOP_SECONDS
-        for close in self._closes():
-            await _within(close, until)
+        """Close everything within what is left of `STOP_SECONDS`."""
+        until = self._leave_by or time.monotonic() + STOP_SECONDS
+        await asyncio.gather(*(_in_order(way, until) for way in self._ways_out()))
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.1, until - time.monotonic()))
         await _within(self.web.stop, until)
         if self._store is not None:
-            await _within(self._store.database.close, until)
+            await _in_order([self._store.notifier.close, self._store.database.close], until)
 
-    def _closes(self) -> list[Callable[[], Awaitable[object]]]:
-        closes: list[Callable[[], Awaitable[object]]] = []
+    def _ways_out(self) -> list[list[Callable[[], Awaitable[object]]]]:
+        """What must be closed: in order within a list, the lists side by side, so that no part waits for another's."""
+        ways: list[list[Callable[[], Awaitable[object]]]] = []
         if self._relaying is not None:
-            closes += [self._relaying.relay.stop, self._relaying.producer.close]
+            ways.append([self._relaying.relay.stop, self._relaying.producer.close, self._relaying.registry.close])
         if self._runs is not None:
-            closes += [
-                self._runs.leases.release_all,
-                self._runs.committer.close,
-                self._runs.leases.close,
-                self._runs.calls.close,
-            ]
-        for parts in (self._intake, self._relaying):
-            if parts is not None:
-                closes.append(parts.registry.close)
-        if self._store is not None:
-            closes.append(self._store.notifier.close)
-        return closes
+            leases = self._runs.leases
+            ways.append([self._runs.committer.close, leases.release_all, leases.close, self._runs.calls.close])
+        if self._intake is not None:
+            ways.append([self._intake.registry.close])
+        return ways
 
 
 async def run_worker(settings: Settings) -> int:
@@ -246,6 +244,11 @@ async def run_worker(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     return await worker.run()
+
+
+async def _in_order(closes: Sequence[Callable[[], Awaitable[object]]], until: float) -> None:
+    for close in closes:
+        await _within(close, until)
 
 
 async def _within(close: Callable[[], Awaitable[object]], until: float) -> None:
