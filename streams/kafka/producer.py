@@ -16,6 +16,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 
 from schemas.errors import BrokerUnavailable, RecordRefused
+from schemas.topics import Topics
 from streams.health import ServiceHealth
 from streams.kafka.outgoing import OutgoingRecord
 from streams.kafka.polling import Answer, PolledProducer
@@ -23,6 +24,7 @@ from streams.kafka.security import KafkaSecurity
 
 log = logging.getLogger(__name__)
 
+BATCH_BYTES: Final = 1_000_000
 SILENCE_SECONDS: Final = 15.0
 """How long the broker may be silent, or an error be the last word, before the producer says it is not ready."""
 
@@ -54,7 +56,7 @@ class EventProducer:
         security: KafkaSecurity,
         *,
         largest_record_bytes: int = 16 << 20,
-        batch_bytes: int = 1_000_000,
+        batch_bytes: int = BATCH_BYTES,
         client_id: str = "workflow-runs-relay",
         overrides: Mapping[str, object] | None = None,
     ) -> None:
@@ -99,6 +101,18 @@ class EventProducer:
         self._settled = asyncio.Event()
         self._heard_at = time.monotonic()
         self._trouble: tuple[float, str] | None = None
+        self._nobody_reachable = False
+
+    @classmethod
+    def for_topics(cls, bootstrap: str, security: KafkaSecurity, topics: Topics) -> "EventProducer":
+        """Describe a producer whose limits are those of *topics*, see `__init__`."""
+        sizes = [topic.max_message_bytes for topic in topics.all()]
+        return cls(
+            bootstrap,
+            security,
+            largest_record_bytes=max(1_000, *sizes),
+            batch_bytes=min(BATCH_BYTES, *sizes),
+        )
 
     async def start(self) -> None:
         """Make the client. A broker that is away is no error: it is looked for until it is there.
@@ -162,20 +176,24 @@ class EventProducer:
             How many records were given up; their futures raise BrokerUnavailable.
         """
         self._closed = True
-        left = await self.flush(timeout_seconds=timeout_seconds)
-        clients = self._clients()
-        self._client = self._one_by_one = None
-        for client in clients:
-            await client.close()
-        self._give_up("the producer is closed")
-        return left
+        try:
+            return await self.flush(timeout_seconds=timeout_seconds)
+        finally:
+            clients = self._clients()
+            self._client = self._one_by_one = None
+            for client in clients:
+                client.abandon()
+            self._give_up("the producer is closed")
+            for client in clients:
+                await client.close()
 
     def health(self) -> ServiceHealth:
         """Not ready while the broker is silent or unreachable; `detail` has Kafka's own words, a wrong password say."""
         now = time.monotonic()
         if self._client is None or not self._client.alive:
             return ServiceHealth("producer", alive=self._client is None, ready=False, detail="not running")
-        if self._trouble is not None and now - self._trouble[0] < SILENCE_SECONDS:
+        concerns_us = self._nobody_reachable or self._outstanding  # an idle connection may well be closed
+        if self._trouble is not None and now - self._trouble[0] < SILENCE_SECONDS and concerns_us:
             return ServiceHealth("producer", alive=True, ready=False, detail=self._trouble[1])
         silent = now - self._heard_at
         if self._outstanding and silent > SILENCE_SECONDS:
@@ -224,6 +242,7 @@ class EventProducer:
             if error is None:
                 self._heard_at = time.monotonic()
                 self._trouble = None
+                self._nobody_reachable = False
             elif error.code() not in _PURGED | REFUSALS:
                 self._trouble = (time.monotonic(), error.str())
             if future.done():  # its caller was cancelled, or it was given up with an earlier client
@@ -238,9 +257,14 @@ class EventProducer:
             self._make_anew()
 
     def _note(self, client: PolledProducer, error: KafkaError) -> None:
-        if self._trouble is None or time.monotonic() - self._trouble[0] > SILENCE_SECONDS:
-            log.warning("Kafka: %s", error.str())
-        self._trouble = (time.monotonic(), error.str())
+        now, text = time.monotonic(), error.str()
+        news = self._trouble is None or now - self._trouble[0] > SILENCE_SECONDS
+        if news:
+            log.warning("Kafka: %s", text)
+        self._nobody_reachable |= error.code() in _NOBODY_REACHABLE
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._trouble is not None and not news:
+            text = self._trouble[1]  # why the last of them cannot be reached says more
+        self._trouble = (now, text)
         if error.fatal() and client in self._clients():
             self._make_anew()
 
@@ -264,6 +288,7 @@ class EventProducer:
 
 
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+_NOBODY_REACHABLE: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._SSL})
 _BROKEN: Final = frozenset(
     {
         KafkaError.PRODUCER_FENCED,

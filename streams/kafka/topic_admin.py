@@ -64,21 +64,24 @@ class TopicAdmin:
     async def apply(self, topics: Topics, *, grow: bool = False) -> Plan:
         """Create what is missing, set config, and with *grow* add partitions; return what was done and what was not.
 
-        When it returns, what it created is there for every client.
+        When it is over, what it created is there for clients to see.
 
         Raises:
             SettingsInvalid: Kafka refuses some of it; one sentence per refusal. The rest was done.
         """
         plan = await self.plan(topics, grow=grow)
         problems: list[str] = []
+        created: set[str] = set()
         for change in plan.changes:
             try:
                 await self._do(change)
             except KafkaException as error:
                 problems.append(f"{change}: {_text(error)}")
+            else:
+                created |= {change.topic} if change.kind is ChangeKind.CREATE else set()
+        await self._until_seen(created)
         if problems:
             raise SettingsInvalid(problems)
-        await self._until_seen(plan)
         return plan
 
     async def cluster(self, topics: Topics) -> Cluster:
@@ -147,17 +150,17 @@ class TopicAdmin:
                 if error.args[0].code() != but:
                     raise
 
-    async def _until_seen(self, plan: Plan) -> None:
-        created = {change.topic for change in plan.changes if change.kind is ChangeKind.CREATE}
+    async def _until_seen(self, created: set[str]) -> None:
+        unseen = set(created)
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                while created:
+                while unseen:
                     metadata = await self._metadata()
-                    created -= {name for name, topic in metadata.topics.items() if topic.partitions}
-                    if created:
+                    unseen -= {name for name, topic in metadata.topics.items() if topic.partitions}
+                    if unseen:
                         await asyncio.sleep(SEEN_POLL_SECONDS)
         except TimeoutError as error:
-            raise BrokerUnavailable(f"created, but not seen yet: {', '.join(sorted(created))}") from error
+            raise BrokerUnavailable(f"created, but not seen yet: {', '.join(sorted(unseen))}") from error
 
     async def _answer(self, answer: Awaitable[T]) -> T:
         try:

@@ -33,7 +33,8 @@ def build_relaying(
     settings.require("kafka_bootstrap")
     topics = load_topics(settings.topics_file)
     registry = SchemaRegistry.from_settings(settings)
-    producer = EventProducer(settings.kafka_bootstrap or "", KafkaSecurity.from_settings(settings))
+    security = KafkaSecurity.from_settings(settings)
+    producer = EventProducer.for_topics(settings.kafka_bootstrap or "", security, topics)
     relay = Relay(
         queue=store.relay_queue,
         producer=producer,

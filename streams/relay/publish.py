@@ -227,10 +227,10 @@ class Publisher:
 
     async def _mark(self) -> None:
         """Take what was acknowledged out of the queue."""
-        rows = list(self._acknowledged)
-        if not rows:
+        if not self._acknowledged:
             return
         await self._commit_point("relay.before_mark")
+        rows = list(self._acknowledged)
         await self._queue.delete([(row.shard, row.id) for row in rows], owner=self._owner)
         await self._commit_point("relay.after_mark")
         marked = {id(row) for row in rows}

@@ -26,7 +26,7 @@ DEAF_POLL_SECONDS: Final = 1.0
 
 RETRY_SECONDS: Final = 0.5
 GIVE_BACK_SECONDS: Final = 1.0
-LEAVE_SECONDS: Final = 2.0
+LEAVE_SECONDS: Final = 1.0
 COUNT_SECONDS: Final = 10.0
 
 
@@ -64,6 +64,7 @@ class Relay:
             commit_point: Awaited at `relay.acknowledged`, `relay.before_mark` and `relay.after_mark`.
         """
         self._queue = queue
+        self._producer = producer
         self._listener = listener
         self._metrics = metrics
         self._shards = Shards(queue, owner=owner, lease_seconds=lease_seconds, on_lost=self._lost)
@@ -77,6 +78,7 @@ class Relay:
             commit_point=commit_point,
         )
         self._wake = listener.subscribe(RELAY)
+        self._look_now = asyncio.Event()
         self._stopping = asyncio.Event()
         self._drain_seconds = 0.0
         self._running = False
@@ -100,8 +102,8 @@ class Relay:
             self._running = False
             self._ended.set()
 
-    async def stop(self, *, timeout_seconds: float = 5.0) -> None:
-        """Send nothing new, let what is on its way land within the time-out, and end `run`.
+    async def stop(self, *, timeout_seconds: float = 2.0) -> None:
+        """Send nothing new, let what is on its way land within the time-out, and end `run`, a second later at most.
 
         What has not landed stays in the queue: another relay publishes it, so that it may be published twice.
         """
@@ -111,14 +113,22 @@ class Relay:
         if self._running:
             await self._ended.wait()
 
+    def history_changed(self) -> None:
+        """The database was put back or failed over: drop the shards and all that is in hand, and read its queue anew.
+
+        What is in hand speaks of rows that may be gone, under ids that may stand for other rows by now.
+        """
+        self._publisher.forget(self._shards.drop())
+        self._look_now.set()
+
     def health(self) -> ServiceHealth:
-        """Not ready while something cannot be published; `detail` says what, and why."""
+        """Not ready while something cannot be published, by the producer's account too; `detail` says what, and why."""
         if not self._running:
             return ServiceHealth("relay", alive=self._stopping.is_set() or not self._ended.is_set(), ready=False)
-        trouble = self._store_trouble or self._publisher.trouble()
-        return ServiceHealth(
-            "relay", alive=True, ready=not trouble, detail=trouble or f"{len(self._shards.held)} shards"
-        )
+        kafka = self._producer.health()
+        trouble = self._store_trouble or self._publisher.trouble() or ("" if kafka.ready else f"Kafka: {kafka.detail}")
+        detail = trouble or f"{len(self._shards.held)} shards, {kafka.detail}"
+        return ServiceHealth("relay", alive=kafka.alive, ready=not trouble, detail=detail)
 
     async def _keep(self) -> None:
         """Keep the shards: renew them, take free ones, give back what others should have."""
@@ -136,7 +146,9 @@ class Relay:
                 if leases.pending:
                     self._publisher.look_again()
             self._metrics.relay_shards.set(len(self._shards.held))
-            await asyncio.sleep(delay)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look_now.wait(), delay)
+            self._look_now.clear()
 
     async def _give_back(self) -> None:
         """Hand surplus shards on as soon as nothing of theirs is on its way; else the next look tries again."""

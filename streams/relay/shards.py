@@ -64,6 +64,12 @@ class Shards:
             self._on_lost(lost)
         return leases
 
+    def drop(self) -> frozenset[int]:
+        """Take every lease for void: nothing may be published before the next look. Returns what was held."""
+        dropped, self._held, self._closing = self._held, frozenset(), frozenset()
+        self._until = 0.0
+        return dropped
+
     def close_all(self) -> None:
         """Let nothing new be sent from now on, whatever later looks say."""
         self._leaving = True

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import BrokerUnavailable, RecordRefused
+from schemas.topics import load_topics
 from streams.dev.broker import EmbeddedBroker
 from streams.dev.ports import free_port
 from streams.kafka.outgoing import OutgoingRecord
@@ -182,6 +183,20 @@ async def test_a_record_over_our_own_limit_is_refused_without_a_broker() -> None
         assert refused.value.code == "MSG_SIZE_TOO_LARGE"
     finally:
         await producer.close(timeout_seconds=0)
+
+
+async def test_its_limits_are_those_of_its_topics() -> None:
+    topics = load_topics("""
+requests: {role: requests, partitions: 1, config: {max.message.bytes: 300000}}
+events: {role: events, partitions: 1, config: {max.message.bytes: 200000}}
+answers: {role: answers, partitions: 1}
+""")
+    producer = EventProducer.for_topics(f"127.0.0.1:{free_port()}", KafkaSecurity(), topics)
+
+    assert producer._config["batch.size"] == 200_000
+    assert producer._config["message.max.bytes"] == topics.dead_letters["answers"].max_message_bytes
+    await producer.start()  # librdkafka takes them
+    await producer.close(timeout_seconds=0)
 
 
 async def test_an_unreachable_broker_shows_in_health_with_its_reason() -> None:

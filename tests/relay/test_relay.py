@@ -19,7 +19,7 @@ from streams.kafka.topic_admin import TopicAdmin
 from streams.kafka.topics import Change, ChangeKind
 from streams.relay.render import Renderer
 from tests.fixtures.eventually import eventually
-from tests.fixtures.kafka import Kafka
+from tests.fixtures.kafka import Kafka, OnEmbedded
 from tests.relay.bench import LEASE_SECONDS, RelayBench, first_arrivals, id_of
 from tests.store.samples import connected, letter, select, select_one
 
@@ -190,6 +190,19 @@ async def test_a_broker_outage_delays_and_counts_nothing(bench: RelayBench) -> N
     assert running.failures() == 0
     records = await bench.published(42)
     assert len(first_arrivals(records)) == 42
+
+
+async def test_a_broker_that_is_gone_shows_in_health(pausable: RelayBench) -> None:
+    async with pausable.relay(lease_seconds=10) as running:
+        await pausable.runs(1)
+        await pausable.until_published()
+        await eventually(lambda: running.relay.health().ready)
+        assert isinstance(pausable.kafka, OnEmbedded)
+        pausable.kafka._broker.kill()
+        await eventually(lambda: "Kafka: " in running.relay.health().detail)
+        assert not running.relay.health().ready
+        assert running.relay.health().alive
+        await running.crash()
 
 
 async def test_what_the_producer_was_made_to_forget_is_sent_again(pausable: RelayBench) -> None:
