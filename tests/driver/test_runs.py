@@ -260,11 +260,11 @@ async def test_a_budget_spent_in_step_one_refuses_step_two_and_leaves_no_call_op
 @pytest.mark.spec(51)
 async def test_a_run_that_finds_every_channel_in_use_is_tried_again(world: World) -> None:
     world.targets["embedder"] = {"address": world.server.target.replace("127.0.0.1", "localhost")}
-    first, second = await world.run(), await world.run()
+    first = await world.run()
     with world.server.holding(TOKENIZE) as held:
-        await world.finish_steps(second, [("tokenize", {"tokens": ["b"]})])
         async with world.worker(most_channels=1) as worker:
             await held.arrived()
+            second = await world.run(embed_only())
             row = await world.until_error(second)
             assert row["last_error"].startswith("GRPC: RESOURCE_EXHAUSTED: all 1 channels")
             held.release()
