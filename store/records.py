@@ -114,11 +114,12 @@ class SubmitOutcome(StrEnum):
     EXISTING = "EXISTING"  # the same request under the same id: nothing was written
     CONFLICT = "CONFLICT"  # the id stands for other content, or for another tenant's run
     PRUNED = "PRUNED"  # the same request, whose run was settled and pruned
+    TOO_OLD = "TOO_OLD"  # an unknown id, in a record so old that its run may have been forgotten: nothing was written
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """`status` is the run's status now; None where the caller may not know it (a conflict)."""
+    """`status` is the run's status now; None where the caller may not know it (a conflict) or nobody does (too old)."""
 
     job_id: UUID
     outcome: SubmitOutcome
@@ -143,7 +144,10 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that no run was made of, byte for byte, and why. `code` is short and stable, `reason` is a sentence."""
+    """A record that no run was made of, byte for byte, and why. `code` is short and stable, `reason` is a sentence.
+
+    `held_seconds` is how long the record may still become a run; None means never.
+    """
 
     identity: RecordIdentity
     key: bytes | None
@@ -151,6 +155,7 @@ class DeadLetter:
     headers: Headers
     code: str
     reason: str
+    held_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

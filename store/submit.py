@@ -2,7 +2,8 @@
 
 A run is written with its input, its first event and the event's place in the relay's queue, all in one transaction.
 The id decides: whoever submits the same request again finds the run as it is, and other content under the same id is
-refused, also after the run was pruned.
+refused, also after the run was pruned. Once runs are forgotten the record's time decides: one with an unknown id that
+is so old that its run may be among them is too old to know, and never run.
 """
 
 import json
@@ -16,7 +17,7 @@ import psycopg
 from schemas.errors import ContentRefused, MoveRefused, StoreUnavailable
 from schemas.events import Status
 from store.database import CommitPoint, Database, Transaction, passes
-from store.dead_letters import write_letters
+from store.dead_letters import lock_held, refuse_held, remove_letter, write_letters
 from store.events import first_event_columns
 from store.notify import READY, RELAY, OnCommitted
 from store.positions import move_positions
@@ -24,6 +25,9 @@ from store.records import DeadLetter, PositionMove, Submission, SubmitOutcome, S
 
 CONFLICT_CODE: Final = "conflict"
 """Code of the dead letter of a record whose job id stands for other content."""
+
+TOO_OLD_CODE: Final = "too-old"
+"""Code of the dead letter of a record with an unknown job id whose run may have been pruned and forgotten."""
 
 _TRIES: Final = 5  # each lost race is settled for good: the next try sees what won it
 _RACES: Final = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -95,13 +99,13 @@ class Submits:
         """
         asked = _asked(0, job_id, tenant_id, fingerprint, is_new=False)
         rows = await self._database.rows("submit/known", {"asked": json.dumps([asked])})
-        return _found(job_id, rows[0], was_pruned=False) if rows else None
+        return _found(job_id, rows[0], taken_back=False) if rows else None
 
     async def batch(self, batch: IntakeBatch) -> BatchResult:
         """Write *batch* in one transaction: positions, runs, dead letters, or none of them.
 
-        A record that conflicts becomes its dead letter in the same transaction. Runs are created in the order of the
-        records: `created_at` is the transaction's time plus a microsecond per place.
+        A record that conflicts or is too old becomes its dead letter in the same transaction. Runs are created in the
+        order of the records: `created_at` is the transaction's time plus a microsecond per place.
 
         Raises:
             PositionMoved: somebody else moved a position; reassign before anything else.
@@ -115,12 +119,38 @@ class Submits:
         async def work(transaction: Transaction) -> BatchResult:
             await move_positions(transaction, batch.group_id, batch.positions)
             submitted = await _write_runs(transaction, submissions)
-            letters = [*batch.letters, *_conflicts(batch.records, submitted)]
+            letters = [*batch.letters, *_refused(batch.records, submitted)]
             return BatchResult(tuple(submitted), await write_letters(transaction, letters))
 
         result = await self._commit("intake", work)
         self._announce(submissions, result.submitted, letters=result.letters)
         return result
+
+    async def submit_held(self, letter_id: int, submission: Submission) -> Submitted | None:
+        """Make the record of a held letter a run, and take its letter away, in one transaction.
+
+        Where the record conflicts or is too old its letter is final, with that code. None: the letter is not held any
+        more, or somebody else has it in hand; nothing was written.
+
+        Raises:
+            ContentRefused: Postgres cannot hold something of it; the letter is still held.
+            StoreUnavailable: no usable answer; repeat the call.
+        """
+
+        async def work(transaction: Transaction) -> Submitted | None:
+            if not await lock_held(transaction, letter_id):
+                return None
+            [submitted] = await _write_runs(transaction, [submission])
+            if (refusal := refusal_of(submitted)) is None:
+                await remove_letter(transaction, letter_id)
+            else:
+                await refuse_held(transaction, letter_id, *refusal)
+            return submitted
+
+        submitted = await self._commit("held", work)
+        if submitted is not None:
+            self._announce([submission], [submitted], letters=int(refusal_of(submitted) is not None))
+        return submitted
 
     async def _commit(self, move: str, work: Callable[[Transaction], Awaitable[_Result]]) -> _Result:
         """Run *work* in a transaction, again after a lost race."""
@@ -158,15 +188,15 @@ class Submits:
 
 
 async def _write_runs(transaction: Transaction, submissions: Sequence[Submission]) -> list[Submitted]:
-    """Insert what is new, then look in a second statement at what is not, and at what was pruned."""
+    """Insert what is new, then look in a second statement at what is not, was pruned, or is too old to know."""
     created = await _insert(transaction, submissions)
     known = await _look(transaction, submissions, created)
-    pruned = [created[ordinal] for ordinal, row in known.items() if ordinal in created]
-    if pruned:
-        await transaction.execute("submit/take_back", {"rows": json.dumps(pruned, default=str)})
-    gone = {row["job_id"] for row in pruned}
+    not_new = [created[ordinal] for ordinal in known if ordinal in created]
+    if not_new:
+        await transaction.execute("submit/take_back", {"rows": json.dumps(not_new, default=str)})
+    gone = {row["job_id"] for row in not_new}
     return [
-        _answer(submission, ordinal in created, known.get(ordinal), was_pruned=submission.job_id in gone)
+        _answer(submission, ordinal in created, known.get(ordinal), taken_back=submission.job_id in gone)
         for ordinal, submission in enumerate(submissions)
     ]
 
@@ -194,7 +224,10 @@ async def _look(
     transaction: Transaction, submissions: Sequence[Submission], created: Mapping[int, object]
 ) -> dict[int, dict[str, Any]]:
     asked = [
-        _asked(ordinal, each.job_id, each.tenant_id, each.fingerprint, is_new=ordinal in created)
+        {
+            **_asked(ordinal, each.job_id, each.tenant_id, each.fingerprint, is_new=ordinal in created),
+            "record_time": each.record_time and each.record_time.isoformat(),
+        }
         for ordinal, each in enumerate(submissions)
     ]
     if not asked:
@@ -213,36 +246,48 @@ def _asked(ordinal: int, job_id: UUID, tenant_id: str, fingerprint: bytes, *, is
     }
 
 
-def _answer(submission: Submission, is_new: bool, known: Mapping[str, Any] | None, *, was_pruned: bool) -> Submitted:
+def _answer(submission: Submission, is_new: bool, known: Mapping[str, Any] | None, *, taken_back: bool) -> Submitted:
     if known is not None:
-        return _found(submission.job_id, known, was_pruned=was_pruned)
+        return _found(submission.job_id, known, taken_back=taken_back)
     if not is_new:
         raise _RaceLost(f"run {submission.job_id} was there and is gone")
     status = Status.QUEUED if submission.error is None else Status.FAILED
     return Submitted(submission.job_id, SubmitOutcome.CREATED, status)
 
 
-def _found(job_id: UUID, known: Mapping[str, Any], *, was_pruned: bool) -> Submitted:
-    """Judge a row of submit/known.sql. With *was_pruned* the run in it is one that this transaction takes back."""
-    if known["run_status"] is not None and not was_pruned:
+def _found(job_id: UUID, known: Mapping[str, Any], *, taken_back: bool) -> Submitted:
+    """Judge a row of submit/known.sql. With *taken_back* the run in it is one that this transaction removes again.
+
+    Of several records in a batch with one id, all are too old when the first is: what they ask for may have been done.
+    """
+    if known["run_status"] is not None and not taken_back:
         is_same, status, outcome = known["run_same"], known["run_status"], SubmitOutcome.EXISTING
-    else:
+    elif known["pruned_status"] is not None:
         is_same, status, outcome = known["pruned_same"], known["pruned_status"], SubmitOutcome.PRUNED
+    else:
+        return Submitted(job_id, SubmitOutcome.TOO_OLD, None)
     if not is_same:
         return Submitted(job_id, SubmitOutcome.CONFLICT, None)
     return Submitted(job_id, outcome, Status(status))
 
 
-def _conflicts(records: Sequence[IntakeRecord], submitted: Sequence[Submitted]) -> list[DeadLetter]:
-    return [
-        replace(
-            record.letter,
-            code=CONFLICT_CODE,
-            reason=f"job {answer.job_id} stands for other content: nothing was changed",
-        )
-        for record, answer in zip(records, submitted, strict=True)
-        if answer.outcome is SubmitOutcome.CONFLICT
-    ]
+def refusal_of(submitted: Submitted) -> tuple[str, str] | None:
+    """Return code and reason of the dead letter of a record that was answered so; None where it needs none."""
+    match submitted.outcome:
+        case SubmitOutcome.CONFLICT:
+            return CONFLICT_CODE, f"job {submitted.job_id} stands for other content: nothing was changed"
+        case SubmitOutcome.TOO_OLD:
+            return (
+                TOO_OLD_CODE,
+                f"job {submitted.job_id} is unknown, and runs as old as its record are forgotten: it may have run",
+            )
+        case _:
+            return None
+
+
+def _refused(records: Sequence[IntakeRecord], submitted: Sequence[Submitted]) -> list[DeadLetter]:
+    refusals = [(record.letter, refusal_of(answer)) for record, answer in zip(records, submitted, strict=True)]
+    return [replace(letter, code=refusal[0], reason=refusal[1]) for letter, refusal in refusals if refusal is not None]
 
 
 def _row_of(ordinal: int, submission: Submission) -> dict[str, object]:

@@ -225,6 +225,8 @@ def _answer(submitted: Submitted) -> Answer:
     match submitted.outcome:
         case SubmitOutcome.CONFLICT:
             raise Conflict(f"job {job_id} exists and stands for another request: use another jobId", {"jobId": job_id})
+        case SubmitOutcome.TOO_OLD:
+            raise Conflict(f"job {job_id} is too old to know whether it ran: use another jobId", {"jobId": job_id})
         case SubmitOutcome.CREATED | SubmitOutcome.EXISTING | SubmitOutcome.PRUNED:
             return {
                 "ok": True,
