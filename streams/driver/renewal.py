@@ -33,6 +33,8 @@ class Renewal:
             await asyncio.sleep(self._pause_seconds())
             if runs := self._held.renewable():
                 await self._renew(runs)
+            else:
+                self.failing = False
 
     async def _renew(self, runs: list[HeldRun]) -> None:
         try:
