@@ -70,12 +70,12 @@ class LetterPage:
 
 @dataclass(frozen=True, slots=True)
 class HeldLetter:
-    """A letter whose record may still become a run; `is_over` when its time to become one has passed."""
+    """A letter whose record may still become a run: for `seconds_left` more, 0 or less when its time is over."""
 
     letter_id: int
     letter: DeadLetter
     held_until: datetime
-    is_over: bool
+    seconds_left: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class DeadLetters:
             limit=limit,
             now=now,
         )
-        return [HeldLetter(row["letter_id"], letter_of(row), row["held_until"], row["is_over"]) for row in rows]
+        return [HeldLetter(row["letter_id"], letter_of(row), row["held_until"], row["seconds_left"]) for row in rows]
 
     async def refuse(self, letter_id: int, *, code: str, reason: str) -> bool:
         """Make a held letter final, with this code and reason. False: it was not held any more, and stays as it is."""

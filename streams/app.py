@@ -15,13 +15,16 @@ from yarl import URL
 
 from schemas.topics import Topic, load_topics
 from streams.agents.accept import Accept
+from streams.agents.held import HeldLetters
 from streams.agents.intake import add_intake_agent
 from streams.health import ServiceHealth
 from streams.kafka.identities import TopicIdentities
 from streams.kafka.offsets import Offsets
 from streams.kafka.positions import StartingPoints
 from streams.kafka.registry import SchemaRegistry
+from streams.kafka.retention_watch import RetentionWatch
 from streams.kafka.security import KafkaSecurity
+from streams.kafka.topic_admin import TopicAdmin
 from streams.kafka.transport import IntakeConsumer, IntakeTransport
 from streams.metrics import Metrics
 from streams.parts.store import Store
@@ -287,9 +290,11 @@ def _credentials(security: KafkaSecurity) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Intake and what must be closed after it."""
+    """Intake with what goes on beside it, and what must be closed after it."""
 
     service: IntakeService
+    held: HeldLetters
+    retention: RetentionWatch
     registry: SchemaRegistry
 
 
@@ -303,6 +308,14 @@ def build_intake(settings: Settings, store: Store, metrics: Metrics) -> Intake:
     topic = load_topics(settings.topics_file).requests
     bootstrap, security = settings.kafka_bootstrap or "", KafkaSecurity.from_settings(settings)
     registry = SchemaRegistry.from_settings(settings)
+    held = HeldLetters(
+        topic=topic,
+        letters=store.dead_letters,
+        submits=store.submits,
+        submitter=store.submitter,
+        registry=registry,
+        metrics=metrics,
+    )
     accept = Accept(
         group_id=settings.group,
         topic=topic,
@@ -310,6 +323,8 @@ def build_intake(settings: Settings, store: Store, metrics: Metrics) -> Intake:
         registry=registry,
         batches=store.submits,
         metrics=metrics,
+        held_seconds=settings.held_seconds,
+        on_held=held.wake,
     )
     starts = StartingPoints(
         group_id=settings.group,
@@ -317,13 +332,18 @@ def build_intake(settings: Settings, store: Store, metrics: Metrics) -> Intake:
         identities=TopicIdentities(bootstrap, security),
         metrics=metrics,
     )
-    intake = IntakeSettings(
-        bootstrap=bootstrap,
-        security=security,
+    service = IntakeService(_intake_settings(settings, topic), accept=accept, starts=starts, metrics=metrics)
+    retention = RetentionWatch(TopicAdmin(bootstrap, security), topic, remember_seconds=settings.remember_seconds)
+    return Intake(service, held, retention, registry)
+
+
+def _intake_settings(settings: Settings, topic: Topic) -> IntakeSettings:
+    return IntakeSettings(
+        bootstrap=settings.kafka_bootstrap or "",
+        security=KafkaSecurity.from_settings(settings),
         group=settings.group,
         topic=topic,
         session_timeout_seconds=settings.kafka_session_timeout_seconds,
         batch_records=settings.batch_records,
         batch_bytes=settings.batch_bytes,
     )
-    return Intake(IntakeService(intake, accept=accept, starts=starts, metrics=metrics), registry)

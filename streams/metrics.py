@@ -10,6 +10,11 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = self._counter("requests_total", "Request records read, by what became of them.", "outcome")
         self.dead_letters = self._counter("dead_letters_total", "Records no run was made of, by reason.", "code")
+        self.held_letters = self._counter(
+            "held_letters_total", "Records held for their schema, by what became of them at last.", "outcome"
+        )
+        self.dead_letters_held = self._gauge("dead_letters_held", "Letters held for their schema, up to a limit.")
+        self.dead_letters_ready = self._gauge("dead_letters_ready", "Letters waiting for the relay, up to a limit.")
         self.intake_batch_seconds = self._histogram("intake_batch_seconds", "One intake transaction, retries included.")
         self.intake_records_lost = self._counter(
             "intake_records_lost_total", "Records that retention removed before they were read.", "topic"
@@ -28,6 +33,8 @@ class Metrics:
         self.relay_blocked = self._gauge("relay_blocked_keys", "Keys blocked after ten failures of one record.")
         self.relay_shards = self._gauge("relay_shards", "Relay shards this process holds.")
         self.queued_runs = self._gauge("queued_runs", "Due queued runs, counted up to a limit.")
+        self.runs_pruned = self._counter("runs_pruned_total", "Settled runs deleted after PRUNE_AFTER_SECONDS.")
+        self.runs_forgotten = self._counter("runs_forgotten_total", "Ids of pruned runs that are free again.")
         self.verbs = self._counter("verbs_total", "Calls of the verbs over HTTP.", "verb", "status")
 
     def render(self) -> bytes:

@@ -180,7 +180,7 @@ class Settings(BaseSettings):
         if (self.kafka_cert_file is None) != (self.kafka_key_file is None):
             raise ValueError("KAFKA_CERT_FILE and KAFKA_KEY_FILE go together")
         if self.remember_seconds <= self.prune_after_seconds:
-            raise ValueError("REMEMBER_SECONDS must be above PRUNE_AFTER_SECONDS: else a pruned run's id is free at once")
+            raise ValueError("REMEMBER_SECONDS must be above PRUNE_AFTER_SECONDS: else a pruned run's id is free")
         return self
 
     def require(self, *names: str) -> None:
@@ -216,6 +216,11 @@ def load_settings(**given: object) -> Settings:
     if problems:
         raise SettingsInvalid(problems)
     return settings
+
+
+def quiet_grpc() -> None:
+    """Keep gRPC's own lines out of the log, which has a format. Call it before gRPC is imported."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 def split_address(address: str) -> tuple[str, int]:

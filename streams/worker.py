@@ -186,8 +186,11 @@ class Worker:
             await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
+            services.append(Service("pruning", self._runs.pruning.run))
         dead = [task for task in tasks if task.done()]
         for task in dead:
+            services.append(Service("held letters", self._intake.held.run, self._intake.held.health))
+            services.append(Service("retention", self._intake.retention.run, self._intake.retention.health))
             error = None if task.cancelled() else task.exception()
             log.critical("the service %s ended: this process gives up", tasks[task].name, exc_info=error)
         in_time = await self._drain()

@@ -4,36 +4,26 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from schemas.errors import ContentRefused, ContractError, RegistryUnavailable, StoreUnavailable
-from schemas.requests import Request, Unusable
-from schemas.topics import DEFAULT_TENANT, Topic
+from schemas.errors import ContentRefused, ContractError, RegistryUnavailable, StoreUnavailable, UnknownSchema
+from schemas.topics import Topic
 from store.records import DeadLetter, Submission, SubmitOutcome
-from store.submit import CONFLICT_CODE, BatchResult, IntakeBatch, IntakeRecord
-from streams.agents.decode import Registry, decode, record_time, trace_context
+from store.submit import CONFLICT_CODE, BatchResult, IntakeBatch, IntakeRecord, refusal_of
+from streams.agents.decode import Registry
+from streams.agents.prepare import REFUSED_BY_STORE, Submitter, prepare
 from streams.kafka.assignment import Assignment, Partition
 from streams.kafka.records import Record
 from streams.metrics import Metrics
-from streams.verbs.submit import Origin
 
 _log = logging.getLogger(__name__)
-
-REFUSED_BY_STORE: Final = "refused-by-store"
-"""Code of the dead letter of a record that Postgres cannot hold although our own checks passed it."""
 
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 2.0
 
 _Result = TypeVar("_Result")
-
-
-class Submitter(Protocol):
-    """Resolves a request; see `streams.verbs.submit`. Raises StoreUnavailable, and nothing for bad content."""
-
-    async def prepare(self, request: Request | Unusable, origin: Origin) -> Submission: ...
 
 
 class Batches(Protocol):
@@ -67,7 +57,12 @@ class Accept:
         registry: Registry,
         batches: Batches,
         metrics: Metrics,
+        held_seconds: float = 600.0,
+        on_held: Callable[[], None] = lambda: None,
     ) -> None:
+        """A record whose schema the registry does not know is held for *held_seconds*, and *on_held* is told."""
+        self._held_seconds = held_seconds
+        self._on_held = on_held
         self._group_id = group_id
         self._topic = topic
         self._submitter = submitter
@@ -92,15 +87,12 @@ class Accept:
 
     async def _decide(self, assignment: Assignment, record: Record) -> _Decided:
         try:
-            request = await decode(record, self._topic.formats, self._registry)
+            submission = await prepare(record, self._topic, self._registry, self._submitter)
+        except UnknownSchema as error:
+            letter = _letter(assignment, record, error.code, str(error))
+            return _Decided(record, replace(letter, held_seconds=self._held_seconds), None)
         except ContractError as error:
             return _Decided(record, _letter(assignment, record, error.code, str(error)), None)
-        origin = Origin(
-            tenant_id=self._topic.tenant or DEFAULT_TENANT,
-            trace_context=trace_context(record),
-            record_time=record_time(record),
-        )
-        submission = await self._submitter.prepare(request, origin)
         return _Decided(record, _letter(assignment, record, CONFLICT_CODE, ""), submission)
 
     async def _write(self, assignment: Assignment, decided: Sequence[_Decided]) -> None:
@@ -159,11 +151,17 @@ class Accept:
             born_failed = submitted.outcome is SubmitOutcome.CREATED and record.submission.error is not None
             outcome = "born_failed" if born_failed else submitted.outcome.lower()
             self._metrics.requests.labels(outcome).inc()
-            if submitted.outcome is SubmitOutcome.CONFLICT:
-                self._tell(record.letter, CONFLICT_CODE, f"job {submitted.job_id} stands for other content")
+            if (refusal := refusal_of(submitted)) is not None:
+                self._tell(record.letter, *refusal)
         for letter in batch.letters:
-            self._metrics.requests.labels("dead_letter").inc()
-            self._tell(letter, letter.code, letter.reason)
+            if letter.held_seconds is None:
+                self._metrics.requests.labels("dead_letter").inc()
+                self._tell(letter, letter.code, letter.reason)
+            else:
+                self._metrics.requests.labels("held").inc()
+                where = letter.identity
+                _log.info("held: %s[%d] offset %d: %s", where.topic, where.partition, where.offset, letter.reason)
+                self._on_held()
 
     def _tell(self, letter: DeadLetter, code: str, reason: str) -> None:
         where = letter.identity

@@ -42,8 +42,9 @@ def apply(dry_run: bool, grow: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check(as_json: bool) -> None:
     """Say in what the cluster differs from the file or is not safe; exits 1 when it does."""
-    admin, wanted = _admin(load_settings())
-    findings = list(map(str, asyncio.run(admin.check(wanted))))
+    settings = load_settings()
+    admin, wanted = _admin(settings)
+    findings = list(map(str, asyncio.run(admin.check(wanted, remember_seconds=settings.remember_seconds))))
     if as_json:
         print_json({"ok": not findings, "findings": findings})
     for finding in findings if not as_json else ():

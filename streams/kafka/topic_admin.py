@@ -57,9 +57,25 @@ class TopicAdmin:
         """What `apply` would do now."""
         return plan_for(topics, await self.cluster(topics), grow=grow)
 
-    async def check(self, topics: Topics) -> list[Finding]:
-        """In what the cluster differs from *topics*, or is not safe; empty means that all is well."""
-        return findings(topics, await self.cluster(topics))
+    async def check(self, topics: Topics, *, remember_seconds: float | None = None) -> list[Finding]:
+        """In what the cluster differs from *topics*, or is not safe; empty means that all is well.
+
+        With *remember_seconds* the retention of requests is compared with it too.
+        """
+        return findings(topics, await self.cluster(topics), remember_seconds=remember_seconds)
+
+    async def config(self, topic: str) -> Mapping[str, str] | None:
+        """What is configured for one topic, defaults included as far as the broker tells them; None: no such topic.
+
+        Raises:
+            SettingsInvalid: Kafka refuses to tell, for want of rights say.
+        """
+        try:
+            return (await self._configs([topic]))[topic]
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise SettingsInvalid([f"Kafka refuses to describe {topic}: {_text(error)}"]) from error
 
     async def apply(self, topics: Topics, *, grow: bool = False) -> Plan:
         """Create what is missing, set config, and with *grow* add partitions; return what was done and what was not.

@@ -14,10 +14,14 @@ from schemas.topics import BROKER_MAX_MESSAGE_BYTES, CLEANUP_POLICY, MAX_MESSAGE
 from schemas.topics import Topics as WantedTopics
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+RETENTION: Final = "retention.ms"
+BROKER_RETENTION_MS: Final = "604800000"
+"""How long a Kafka broker keeps records where a topic says nothing."""
+
 SAFE_FROM_BROKERS: Final = 3
 """From this many brokers on, losing one may neither stop writes nor lose what was acknowledged."""
 
-_LIMITS_THAT_DROP_RECORDS: Final = ("retention.ms", "retention.bytes", "delete.retention.ms")
+_LIMITS_THAT_DROP_RECORDS: Final = (RETENTION, "retention.bytes", "delete.retention.ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +103,34 @@ def plan_for(wanted: WantedTopics, cluster: Cluster, *, grow: bool = False) -> P
     return Plan(tuple(changes), tuple(withheld))
 
 
-def findings(wanted: WantedTopics, cluster: Cluster) -> list[Finding]:
-    """Everything in which the cluster differs from *wanted*, or is not safe. Empty means: all is well."""
+def findings(wanted: WantedTopics, cluster: Cluster, *, remember_seconds: float | None = None) -> list[Finding]:
+    """Everything in which the cluster differs from *wanted*, or is not safe. Empty means: all is well.
+
+    With *remember_seconds*, how long the store remembers the ids of requests, their retention is compared with it.
+    """
     plan = plan_for(wanted, cluster)
     found = [Finding(change.topic, f"`topics apply` would {_as_advice(change)}") for change in plan.changes]
     found += plan.withheld
     for topic in wanted.all():
         if topic.name in cluster.topics:
             found += _unsafe(topic, cluster)
+    requests = cluster.topics.get(wanted.requests.name)
+    if requests is not None and remember_seconds is not None:
+        kept = outlives_memory(wanted.requests.name, requests.config, remember_seconds)
+        found += [kept] if kept is not None else []
     return found + list(_tight_dead_letters(wanted, cluster))
+
+
+def outlives_memory(topic: str, config: Mapping[str, str], remember_seconds: float) -> Finding | None:
+    """Say so when a request topic with this config keeps records for as long as their ids are remembered, or longer."""
+    kept_seconds = _amount(config.get(RETENTION, BROKER_RETENTION_MS)) / 1000
+    if kept_seconds < remember_seconds:
+        return None
+    return Finding(
+        topic,
+        f"{RETENTION} must be below REMEMBER_SECONDS ({remember_seconds:g} s): a request that is read when runs of its"
+        " age are forgotten is a dead letter",
+    )
 
 
 def _creation(topic: Topic, brokers: int) -> Change:

@@ -6,10 +6,12 @@ from store.committer import Committer
 from store.database import CommitPoint, passes
 from store.leases import Leases
 from store.moves import Moves
+from store.prune import Prune
 from store.upkeep import Upkeep
 from streams.calls.grpc_calls import GrpcCalls
 from streams.calls.targets import Targets
 from streams.driver.driver import Driver, DriverLimits
+from streams.driver.pruning import Pruning
 from streams.metrics import Metrics
 from streams.parts.store import Store
 from streams.settings import Settings
@@ -18,9 +20,10 @@ from streams.workflow.plan import ENGINE_LEVEL
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What drives runs: the driver and what must be closed after it."""
+    """What drives runs, and prunes settled ones: the driver and what must be closed after it."""
 
     driver: Driver
+    pruning: Pruning
     committer: Committer
     leases: Leases
     calls: GrpcCalls
@@ -61,4 +64,9 @@ def build_runs(
             backoff_cap_seconds=settings.backoff_cap_seconds,
         ),
     )
-    return Runs(driver, committer, leases, calls)
+    prune = Prune(
+        store.database,
+        prune_after_seconds=settings.prune_after_seconds,
+        remember_seconds=settings.remember_seconds,
+    )
+    return Runs(driver, Pruning(prune=prune, metrics=metrics), committer, leases, calls)

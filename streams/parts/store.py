@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from store.answers import Answers
 from store.control import Control
 from store.database import CommitPoint, Database, passes
+from store.dead_letters import DeadLetters
 from store.definitions import Definitions
 from store.notify import Listener, Notifier
 from store.positions import Positions
@@ -36,6 +37,7 @@ class Store:
     queries: Queries
     positions: Positions
     relay_queue: RelayQueue
+    dead_letters: DeadLetters
     plans: Plans
     submitter: Submitter
     protoc: ProtocChild
@@ -82,6 +84,7 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
         positions=Positions(database),
         relay_queue=RelayQueue(database),
         plans=plans,
+        dead_letters=DeadLetters(database, on_committed=notifier.notify),
         submitter=Submitter(plans, max_attempts=settings.max_attempts),
         protoc=ProtocChild(),
     )
