@@ -7,8 +7,7 @@ import click
 import uvloop
 
 from streams.logs import set_up_logging
-from streams.settings import load_settings
-from streams.worker import run_worker
+from streams.settings import load_settings, quiet_grpc
 
 
 @click.command()
@@ -21,6 +20,9 @@ def worker() -> None:
     settings = load_settings()
     settings.require_for_roles()
     set_up_logging(settings.log_format, settings.log_level)
+    quiet_grpc()
+    from streams.worker import run_worker
+
     code = uvloop.run(run_worker(settings))
     logging.shutdown()
     # Hard, since a client's thread may still wait for a broker that never answers; everything that matters is done.

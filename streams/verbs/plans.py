@@ -1,8 +1,10 @@
 """Plans of stored definitions, compiled once per definition."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from schemas.errors import JobCorrupt
@@ -33,6 +35,7 @@ class Plans:
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
+        self._compiling: dict[bytes, asyncio.Task[Plan]] = {}
         self._names: OrderedDict[tuple[str, str], tuple[float, StoredWorkflow | None]] = OrderedDict()
 
     async def by_hash(self, definition_hash: bytes) -> Plan:
@@ -46,6 +49,15 @@ class Plans:
         if (plan := self._plans.get(definition_hash)) is not None:
             self._plans.move_to_end(definition_hash)
             return plan
+        # Runs of one workflow are claimed together: the first compiles for all of them.
+        compiling = self._compiling.get(definition_hash)
+        if compiling is None:
+            compiling = asyncio.create_task(self._compile(definition_hash))
+            self._compiling[definition_hash] = compiling
+            compiling.add_done_callback(partial(self._compiled, definition_hash))
+        return await asyncio.shield(compiling)
+
+    async def _compile(self, definition_hash: bytes) -> Plan:
         stored = await self._definitions.get(definition_hash)
         if stored is None:
             raise JobCorrupt(f"the store has no definition {definition_hash.hex()}")
@@ -53,6 +65,11 @@ class Plans:
         self._plans[definition_hash] = plan
         _bound(self._plans, PLANS_KEPT)
         return plan
+
+    def _compiled(self, definition_hash: bytes, task: "asyncio.Task[Plan]") -> None:
+        self._compiling.pop(definition_hash, None)
+        if not task.cancelled():
+            task.exception()  # whoever waited may be gone
 
     async def by_name(self, tenant_id: str, name: str) -> NamedPlan | None:
         """Return what *name* stands for now, or None when this tenant stored nothing under it. Raises as `by_hash`."""
@@ -69,6 +86,10 @@ class Plans:
     def forget_name(self, tenant_id: str, name: str) -> None:
         """Ask the store again at the next use: this process has just stored a new version."""
         self._names.pop((tenant_id, name), None)
+
+    def forget_names(self) -> None:
+        """Ask the store again for every name: it may have been put back to an earlier state."""
+        self._names.clear()
 
 
 def _bound(cache: OrderedDict[Any, Any], most: int) -> None:
