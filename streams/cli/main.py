@@ -26,6 +26,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "settings": "settings",
     "migrate": "migrate",
     "topics": "topics",
+    "dead-letters": "dead_letters",
     "schemas": "schemas",
 }
 _EXIT_CODES: Final = "\b\nExit codes:\n" + "\n".join(f"  {int(code):>3}  {MEANING[code]}" for code in Exit)
