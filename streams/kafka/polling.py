@@ -65,11 +65,12 @@ class PolledProducer:
 
     def purge(self) -> None:
         """Forget every record: each is answered as purged."""
-        self._producer.purge(blocking=False)
+        if not self._stopping.is_set():
+            self._producer.purge(blocking=False)
 
     def abandon(self) -> None:
-        """Forget everything, and end the thread in its own time."""
-        self._producer.purge(blocking=False)
+        """Forget everything, and end the thread in its own time. To do it twice is harmless."""
+        self.purge()
         self._stopping.set()
 
     async def close(self, *, timeout_seconds: float = 2.0) -> None:
