@@ -10,7 +10,7 @@ from uuid import UUID
 from schemas.errors import MoveRefused
 from schemas.events import Status
 from schemas.ids import uuid7
-from store.database import Database
+from store.database import CommitPoint, Database, passes
 from store.events import error_texts
 from store.notify import READY, RELAY, OnCommitted
 
@@ -37,9 +37,11 @@ class AnswerResult:
 class Answers:
     """Applies answers. The first one decides, whoever sends it; a repeat changes nothing and is told so."""
 
-    def __init__(self, database: Database, *, on_committed: OnCommitted) -> None:
+    def __init__(self, database: Database, *, on_committed: OnCommitted, commit_point: CommitPoint = passes) -> None:
+        """*commit_point* is awaited at `answer.before_commit` and `answer.after_commit`."""
         self._database = database
         self._on_committed = on_committed
+        self._commit_point = commit_point
 
     async def answer(self, *, tenant_id: str, job_id: UUID, step: str, response: object) -> AnswerResult:
         """Keep *response* as the checkpoint of the step that the run waits for, and queue the run.
@@ -68,6 +70,8 @@ class Answers:
         async with self._database.transaction() as transaction:
             await transaction.rows("moves/lock", params)
             [row] = await transaction.rows("answers/answer", params)
+            await self._commit_point("answer.before_commit")
+        await self._commit_point("answer.after_commit")
         outcome = AnswerOutcome(cast(str, row["outcome"]))
         status = Status(cast(str, row["status"])) if row["status"] is not None else None
         if outcome is AnswerOutcome.APPLIED:

@@ -52,6 +52,7 @@ class Committer:
     """Commits moves in flushes. `run` must be running for anything to leave; moves put in before wait for it.
 
     After an answer that got lost it looks what happened before it sends anything again, so that no move is made twice.
+    Nothing is written under a claim from before a change of the database's history: such a move has lost its lease.
     A move that Postgres refuses is told apart from its neighbours, which are committed without it.
     """
 
@@ -189,7 +190,9 @@ class Committer:
         """Flush until every move of *batch* has its answer."""
         parts = [batch]
         while parts:
-            part = parts.pop()
+            part = self._of_this_history(parts.pop())
+            if not part:
+                continue
             try:
                 applied = await lane.flush([waiting.pending for waiting in part])
             except (psycopg.Error, StoreUnavailable, TimeoutError) as error:
@@ -197,6 +200,14 @@ class Committer:
             else:
                 if missing := self._answer(part, applied, MoveResult.APPLIED):
                     await self._explain(lane, missing)
+
+    def _of_this_history(self, part: Sequence[_Waiting]) -> list[_Waiting]:
+        """Answer the moves whose claims are void since the database was put back, and return the others."""
+        changes = self._database.history.changes
+        for waiting in part:
+            if waiting.pending.history != changes:
+                waiting.result(MoveResult.LEASE_LOST)
+        return [waiting for waiting in part if waiting.pending.history == changes]
 
     def _answer(self, part: Sequence[_Waiting], applied: set[UUID], result: MoveResult) -> list[_Waiting]:
         """Answer those of *part* that were applied, and return the others."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from schemas.events import Status
 from schemas.ids import uuid7
-from store.database import Database
+from store.database import CommitPoint, Database, passes
 from store.events import error_texts
 from store.notify import RELAY, OnCommitted, cancelled
 
@@ -32,9 +32,11 @@ class CancelResult:
 class Control:
     """Controls runs, whoever holds them."""
 
-    def __init__(self, database: Database, *, on_committed: OnCommitted) -> None:
+    def __init__(self, database: Database, *, on_committed: OnCommitted, commit_point: CommitPoint = passes) -> None:
+        """*commit_point* is awaited at `cancel.before_commit` and `cancel.after_commit`."""
         self._database = database
         self._on_committed = on_committed
+        self._commit_point = commit_point
 
     async def cancel(self, *, tenant_id: str, job_id: UUID, reason: str) -> CancelResult:
         """End a run that is queued, running or waiting as CANCELLED, for *reason*, which its row and event carry.
@@ -56,6 +58,8 @@ class Control:
         async with self._database.transaction() as transaction:
             await transaction.rows("moves/lock", params)
             [row] = await transaction.rows("control/cancel", params)
+            await self._commit_point("cancel.before_commit")
+        await self._commit_point("cancel.after_commit")
         outcome = CancelOutcome(cast(str, row["outcome"]))
         if outcome is CancelOutcome.APPLIED:
             self._on_committed({RELAY, cancelled(job_id)})

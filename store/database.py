@@ -16,6 +16,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from schemas.errors import MoveRefused, SettingsInvalid, StoreUnavailable
+from store.history import History, Place
 from store.statements import sql
 
 Row = dict[str, object]
@@ -41,6 +42,9 @@ class Database:
     Every connection commits statement by statement, reads committed rows, speaks UTC, finds the store's tables first,
     and ends a statement or an idle transaction after `statement_timeout_seconds`. A server that stops answering is
     given up 2 s later.
+
+    A database that was put back to an earlier state, or failed over, is noticed on the first new connection: `history`
+    tells everybody, whatever was under way is unavailable, and only later calls reach the changed database.
     """
 
     def __init__(
@@ -59,8 +63,9 @@ class Database:
         self._conninfo = connection_info(url, application_name, statement_timeout_seconds)
         self._answer_seconds = statement_timeout_seconds + _GRACE_SECONDS
         self._permits = asyncio.Semaphore(pool_size)
-        self._idle: list[Connection] = []
+        self._idle: list[tuple[Connection, int]] = []
         self._open = False
+        self.history = History()
 
     @property
     def answer_seconds(self) -> float:
@@ -75,15 +80,32 @@ class Database:
         """Close what is idle now, and every connection in use when it comes back. Further use is refused."""
         self._open = False
         while self._idle:
-            await self._idle.pop().close()
+            await self._idle.pop()[0].close()
 
     async def connect(self) -> Connection:
         """Open a connection beside the pool, for whoever needs one of its own. The caller closes it.
 
         Raises:
-            StoreUnavailable: the server cannot be reached; try again later.
+            StoreUnavailable: the server cannot be reached, or its history changed meanwhile; try again later.
         """
-        return await open_connection(self._conninfo)
+        changes = self.history.changes
+        connection = await open_connection(self._conninfo)
+        try:
+            await self._look_at(connection)
+            self._expect_no_change_since(changes)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def look_at_history(self) -> None:
+        """Note where the server's log stands now: the more recent the look, the smaller the step back that is noticed.
+
+        Raises:
+            StoreUnavailable: no usable answer.
+        """
+        async with self._connection() as connection:
+            await self._look_at(connection)
 
     async def rows(self, statement: str, params: Mapping[str, object]) -> list[Row]:
         """Run one statement, named as in `store.statements`, as a transaction of its own, and return its rows.
@@ -120,16 +142,27 @@ class Database:
     async def _connection(self) -> AsyncIterator[Connection]:
         if not self._open:
             raise StoreUnavailable("the pool of connections is closed")
+        changes = self.history.changes
         async with self._permit():
             connection = await self._take()
             try:
+                self._expect_no_change_since(changes)
                 yield connection
             except StoreUnavailable:
                 # Broken, or alive on a server that takes no writes any more: the next one connects anew.
                 await connection.close()
                 raise
             finally:
-                await self._give_back(connection)
+                await self._give_back(connection, changes)
+
+    def _expect_no_change_since(self, changes: int) -> None:
+        """Refuse to go on when the history changed while a caller waited: it had decided on what is void now."""
+        if self.history.changes != changes:
+            raise StoreUnavailable("the database was put back or failed over: begin again with what it holds now")
+
+    async def _look_at(self, connection: Connection) -> None:
+        for row in await run_statement(connection, "history/place", {}, self._answer_seconds):
+            self.history.see(Place(**row))  # type: ignore[arg-type]
 
     @contextlib.asynccontextmanager
     async def _permit(self) -> AsyncIterator[None]:
@@ -145,15 +178,15 @@ class Database:
 
     async def _take(self) -> Connection:
         while self._idle:
-            connection = self._idle.pop()
-            if not _has_news(connection):
+            connection, changes = self._idle.pop()
+            if changes == self.history.changes and not _has_news(connection):
                 return connection
             await connection.close()
         return await self.connect()
 
-    async def _give_back(self, connection: Connection) -> None:
+    async def _give_back(self, connection: Connection, changes: int) -> None:
         if self._open and not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE:
-            self._idle.append(connection)
+            self._idle.append((connection, changes))
         else:
             await connection.close()
 

@@ -35,23 +35,26 @@ class PendingMove:
     """A holder's move on its way.
 
     `row` is its element of the statement's JSON array, which is sent unchanged, however often. `payloads` are the
-    wake-ups due once it is committed.
+    wake-ups due once it is committed. `history` is that of the claim: see `HeldRun`.
     """
 
     move: Move
     job_id: UUID
     row: str
     payloads: frozenset[str]
+    history: int = 0
 
     @classmethod
-    def of(cls, move: Move, job_id: UUID, row: Mapping[str, object], payloads: frozenset[str]) -> "PendingMove":
+    def of(
+        cls, move: Move, job_id: UUID, row: Mapping[str, object], payloads: frozenset[str], *, history: int = 0
+    ) -> "PendingMove":
         """Prepare a move.
 
         Raises:
             MoveRefused: *row* has what JSON has not: NaN, infinity, or a nesting without end.
         """
         try:
-            return cls(move, job_id, json.dumps(row, separators=(",", ":"), allow_nan=False), payloads)
+            return cls(move, job_id, json.dumps(row, separators=(",", ":"), allow_nan=False), payloads, history)
         except (ValueError, RecursionError) as error:
             raise MoveRefused(f"what {move} of run {job_id} was to write is no JSON: {error}") from error
 

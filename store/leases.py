@@ -10,7 +10,7 @@ from typing import Final, cast
 from uuid import UUID
 
 from schemas.errors import StoreUnavailable
-from store.database import Connection, Database, Row, run_statement
+from store.database import CommitPoint, Connection, Database, Row, passes, run_statement
 from store.low_water import LowWater
 from store.records import ClaimedRun, HeldRun, StoredCheckpoint
 
@@ -24,22 +24,33 @@ class Leases:
     are claimed one by one and only when asked for, so that they take no others down.
     """
 
-    def __init__(self, database: Database, *, owner: str, lease_seconds: float, engine_level: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        owner: str,
+        lease_seconds: float,
+        engine_level: int,
+        commit_point: CommitPoint = passes,
+    ) -> None:
         """Hold nothing yet.
 
         Args:
             owner: Names this process in the leases; no other process, and no earlier start of this one, may have it.
             lease_seconds: How long a claim holds without a renewal.
             engine_level: What this program understands; runs of newer definitions are left to newer workers.
+            commit_point: Awaited at `claim.before_commit` and `claim.after_commit`.
         """
         self._database = database
         self._owner = owner
         self._lease = timedelta(seconds=lease_seconds)
         self._engine_level = engine_level
+        self._commit_point = commit_point
         self._low_water = LowWater()
         self._claiming = asyncio.Lock()
         self._renewing = asyncio.Lock()
         self._renewals: Connection | None = None
+        database.history.on_changed(self._look_at_everything)
 
     @property
     def owner(self) -> str:
@@ -70,12 +81,20 @@ class Leases:
         wanted = {target: count for target, count in free.items() if count > 0}
         if not wanted:
             return []
+        history = self._database.history
         async with self._claiming:
-            sent_at = time.monotonic()
+            sent_at, changes = time.monotonic(), history.changes
+            await self._commit_point("claim.before_commit")
             rows = await (self._claim_suspect(wanted) if suspects else self._claim_due(wanted))
+            await self._commit_point("claim.after_commit")
             checkpoints = await self._checkpoints(rows)
+            if history.changes != changes:
+                raise StoreUnavailable("the database was put back or failed over while runs were claimed")
         held_until = self._held_until(sent_at)
-        return [HeldRun(_claimed(row, checkpoints), seq=cast(int, row["seq"]), held_until=held_until) for row in rows]
+        return [
+            HeldRun(_claimed(row, checkpoints), seq=cast(int, row["seq"]), held_until=held_until, history=changes)
+            for row in rows
+        ]
 
     async def renew(self, held: Sequence[HeldRun]) -> list[HeldRun]:
         """Renew these claims, on a connection of their own, and return those that are lost.
@@ -89,7 +108,7 @@ class Leases:
             return []
         async with self._renewing:
             sent_at = time.monotonic()
-            params = {"claims": _claims(held), "owner": self._owner, "lease": self._lease, "now": None}
+            params = {"claims": _claims(self._valid(held)), "owner": self._owner, "lease": self._lease, "now": None}
             rows = await self._run_renewal(params)
         renewed = {(row["job_id"], row["fence"]) for row in rows}
         lost = []
@@ -103,19 +122,20 @@ class Leases:
     async def release_unheld(self, held: Sequence[HeldRun]) -> int:
         """Hand back what stands under this owner's name beside *held*: runs of a claim whose answer was lost.
 
-        Waits for such a claim to end. Returns how many runs went back; they count no lost lease.
+        Waits for such a claim to end. Returns how many runs went back; they count no lost lease. Claims from before a
+        change of the database's history are not held, whatever *held* says.
 
         Raises:
             StoreUnavailable: call again; what was handed back stays so.
         """
         async with self._claiming, self._database.transaction() as transaction:
             await transaction.rows("leases/hold_claims", {"owner": self._owner})
-            owned = await transaction.rows("leases/pick_owned", {"owner": self._owner, "claims": _claims(held)})
+            params = {"owner": self._owner, "claims": _claims(self._valid(held))}
+            owned = await transaction.rows("leases/pick_owned", params)
             if not owned:
                 return 0
-            job_ids = [row["job_id"] for row in owned]
-            params = {"owner": self._owner, "job_ids": job_ids, "now": None}
-            return len(await transaction.rows("leases/release_owned", params))
+            released = {"owner": self._owner, "job_ids": [row["job_id"] for row in owned], "now": None}
+            return len(await transaction.rows("leases/release_owned", released))
 
     async def release_all(self) -> int:
         """Hand back everything that stands under this owner's name, as every way out of the process must.
@@ -130,6 +150,9 @@ class Leases:
         connection, self._renewals = self._renewals, None
         if connection is not None:
             await connection.close()
+
+    def _look_at_everything(self) -> None:
+        self._low_water = LowWater()
 
     async def _claim_due(self, wanted: Mapping[str, int]) -> list[Row]:
         low = self._low_water.begin(wanted)
@@ -161,6 +184,10 @@ class Leases:
         except StoreUnavailable:
             await self.close()
             raise
+
+    def _valid(self, held: Sequence[HeldRun]) -> list[HeldRun]:
+        """The claims among *held* that the database can know, if its history has not changed since."""
+        return [run for run in held if run.history == self._database.history.changes]
 
     def _held_until(self, sent_at: float) -> float:
         return sent_at + self._lease.total_seconds() * _SAFETY

@@ -116,7 +116,7 @@ class Moves:
 
     async def _make(self, held: HeldRun, move: Move, row: dict[str, object], payloads: frozenset[str]) -> None:
         claim = {"job_id": str(held.job_id), "fence": held.fence, "lease_owner": held.claim.lease_owner}
-        pending = PendingMove.of(move, held.job_id, {**claim, **row}, payloads)
+        pending = PendingMove.of(move, held.job_id, {**claim, **row}, payloads, history=held.history)
         told = "event_id" in row
         leaving = move is not Move.CHECKPOINT
 

@@ -54,12 +54,14 @@ class HeldRun:
 
     `seq` grows with each announced move. `held_until` is the holder's own limit on the monotonic clock: the time the
     claim or renewal was sent plus the lease less a tenth. Past it nothing may be called or written. `leaving` is set
-    once a move that ends the claim is under way, and `last_move` is what became of the latest move, or will.
+    once a move that ends the claim is under way, and `last_move` is what became of the latest move, or will. `history`
+    is `History.changes` at the claim: once the database has another history, the claim is void.
     """
 
     claim: ClaimedRun
     seq: int
     held_until: float
+    history: int = 0
     leaving: bool = False
     last_move: "asyncio.Future[MoveResult] | None" = field(default=None, repr=False, compare=False)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from schemas.errors import StoreUnavailable
-from store.database import Database
+from store.database import CommitPoint, Database, passes
+from store.history import Place
 from store.notify import READY, RELAY, OnCommitted
 
 _IDLE_SECONDS: Final = 5.0
@@ -37,13 +38,18 @@ class Upkeep:
         max_lost_leases: int,
         on_committed: OnCommitted,
         clock: Callable[[], float] = time.monotonic,
+        commit_point: CommitPoint = passes,
     ) -> None:
-        """*max_lost_leases*: a run whose claims expired this often, one after the other, becomes DEAD."""
+        """*max_lost_leases*: a run whose claims expired this often, one after the other, becomes DEAD.
+
+        *commit_point* is awaited at `expire.before_commit` and `expire.after_commit`.
+        """
         self._database = database
         self._patience_seconds = lease_seconds / 2
         self._ceiling = max_lost_leases
         self._on_committed = on_committed
         self._clock = clock
+        self._commit_point = commit_point
         self._not_before = 0.0
         self._away = False
 
@@ -56,8 +62,7 @@ class Upkeep:
             StoreUnavailable: sweep again; what was expired stays so.
         """
         try:
-            rows = await self._database.rows("upkeep/next_expiry", {"now": None})
-            seconds = cast(float, rows[0]["seconds"]) if rows else None
+            seconds = await self._next_expiry_seconds()
             self._came_back()
             if seconds is None:
                 return Swept(0, 0, _IDLE_SECONDS)
@@ -70,6 +75,12 @@ class Upkeep:
             self._away = True
             raise
 
+    async def _next_expiry_seconds(self) -> float | None:
+        [row] = await self._database.rows("upkeep/next_expiry", {"now": None})
+        if row["timeline"] is not None:  # a standby has none
+            self._database.history.see(Place(cast(int, row["timeline"]), cast(int, row["position"])))
+        return cast("float | None", row["seconds"])
+
     def _came_back(self) -> None:
         if self._away:
             self._away = False
@@ -81,6 +92,8 @@ class Upkeep:
             job_ids = [row["job_id"] for row in picked]
             params = {"job_ids": job_ids, "ceiling": self._ceiling, "now": None}
             moved = await transaction.rows("upkeep/expire", params) if job_ids else []
+            await self._commit_point("expire.before_commit")
+        await self._commit_point("expire.after_commit")
         dead = sum(1 for row in moved if row["dead"])
         for row in moved:
             _log.warning("run %s: %s", row["job_id"], row["error"], extra={"job_id": str(row["job_id"])})

@@ -14,6 +14,7 @@ from faust.app.base import BootStrategy
 from yarl import URL
 
 from schemas.topics import Topic, load_topics
+from store.database import CommitPoint, passes
 from streams.agents.accept import Accept
 from streams.agents.held import HeldLetters
 from streams.agents.intake import add_intake_agent
@@ -70,7 +71,14 @@ class _ConsumingApp(faust.App):
     BootStrategy = _NoProducer
 
 
-def create_app(settings: IntakeSettings, *, accept: Accept, starts: StartingPoints, folder: str) -> faust.App:
+def create_app(
+    settings: IntakeSettings,
+    *,
+    accept: Accept,
+    starts: StartingPoints,
+    folder: str,
+    commit_point: CommitPoint = passes,
+) -> faust.App:
     """Build an App that reads the request topic and does nothing else. Call it inside the running loop.
 
     Args:
@@ -78,6 +86,7 @@ def create_app(settings: IntakeSettings, *, accept: Accept, starts: StartingPoin
         accept: What becomes of each batch.
         starts: Where reading begins.
         folder: An existing folder of the App's own, for what Faust writes.
+        commit_point: Awaited at `intake.before_offset`, between the rows of a batch and its offsets.
 
     Raises:
         SettingsInvalid: a certificate cannot be used.
@@ -125,6 +134,7 @@ def create_app(settings: IntakeSettings, *, accept: Accept, starts: StartingPoin
         offsets=offsets,
         batch_records=settings.batch_records,
         batch_bytes=settings.batch_bytes,
+        commit_point=commit_point,
     )
     app.task(offsets.run)
     return app
@@ -144,12 +154,14 @@ class IntakeService:
         accept: Accept,
         starts: StartingPoints,
         metrics: Metrics,
+        commit_point: CommitPoint = passes,
         group_lost_seconds: float = 90.0,
     ) -> None:
         self._settings = settings
         self._accept = accept
         self._starts = starts
         self._metrics = metrics
+        self._commit_point = commit_point
         self._group_lost_seconds = group_lost_seconds
         self._app: faust.App | None = None
         self._stopping = asyncio.Event()
@@ -193,6 +205,11 @@ class IntakeService:
         if self._app is not None:
             await self._app.crash(reason)
 
+    def history_changed(self) -> None:
+        """The database was put back or failed over: read from where its rows end now. What is in hand is dropped."""
+        if self._app is not None and isinstance(self._app._consumer, IntakeConsumer):
+            self._app._consumer.read_anew("the database was put back or failed over")
+
     def health(self) -> ServiceHealth:
         """Ready while partitions can be read and stored; a worker to which none is assigned is ready too."""
         if self._hung:
@@ -217,7 +234,13 @@ class IntakeService:
     async def _run_one(self) -> None:
         """Run one App until it stops or crashes; what it wrote and started is gone afterwards."""
         with tempfile.TemporaryDirectory(prefix="workflow-runs-") as folder:
-            app = create_app(self._settings, accept=self._accept, starts=self._starts, folder=folder)
+            app = create_app(
+                self._settings,
+                accept=self._accept,
+                starts=self._starts,
+                folder=folder,
+                commit_point=self._commit_point,
+            )
             self._app = app
             running = asyncio.create_task(_run(app), name="intake: app")
             watching = asyncio.create_task(self._watch(app), name="intake: watchdog")
@@ -298,7 +321,7 @@ class Intake:
     registry: SchemaRegistry
 
 
-def build_intake(settings: Settings, store: Store, metrics: Metrics) -> Intake:
+def build_intake(settings: Settings, store: Store, metrics: Metrics, *, commit_point: CommitPoint = passes) -> Intake:
     """Build intake of the request topic that TOPICS_FILE declares.
 
     Raises:
@@ -332,7 +355,9 @@ def build_intake(settings: Settings, store: Store, metrics: Metrics) -> Intake:
         identities=TopicIdentities(bootstrap, security),
         metrics=metrics,
     )
-    service = IntakeService(_intake_settings(settings, topic), accept=accept, starts=starts, metrics=metrics)
+    service = IntakeService(
+        _intake_settings(settings, topic), accept=accept, starts=starts, metrics=metrics, commit_point=commit_point
+    )
     retention = RetentionWatch(TopicAdmin(bootstrap, security), topic, remember_seconds=settings.remember_seconds)
     return Intake(service, held, retention, registry)
 

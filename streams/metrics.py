@@ -35,6 +35,9 @@ class Metrics:
         self.queued_runs = self._gauge("queued_runs", "Due queued runs, counted up to a limit.")
         self.runs_pruned = self._counter("runs_pruned_total", "Settled runs deleted after PRUNE_AFTER_SECONDS.")
         self.runs_forgotten = self._counter("runs_forgotten_total", "Ids of pruned runs that are free again.")
+        self.history_changes = self._counter(
+            "history_changes_total", "Times the database was found put back to an earlier state, or failed over."
+        )
         self.verbs = self._counter("verbs_total", "Calls of the verbs over HTTP.", "verb", "status")
 
     def render(self) -> bytes:

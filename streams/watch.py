@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 from schemas.errors import StoreUnavailable
+from store.database import Database
 from store.migrate import StoreFacts
 from store.queries import Queries
 from streams.health import ServiceHealth
@@ -17,7 +18,8 @@ COUNTED: Final = 100_000
 class StoreWatch:
     """Asks the store every ten seconds how many runs are due in it, and every second while it gives no answer."""
 
-    def __init__(self, queries: Queries, metrics: Metrics) -> None:
+    def __init__(self, database: Database, queries: Queries, metrics: Metrics) -> None:
+        self._database = database
         self._queries = queries
         self._metrics = metrics
         self._facts: StoreFacts | None = None
@@ -31,6 +33,7 @@ class StoreWatch:
         """Watch until cancelled."""
         while True:
             try:
+                await self._database.look_at_history()
                 self._metrics.queued_runs.set(await self._queries.queued_count(COUNTED))
                 self._away = ""
             except StoreUnavailable as error:
@@ -45,4 +48,6 @@ class StoreWatch:
         told = "" if facts is None else f"synchronous_commit {facts.synchronous_commit}"
         if facts is not None and facts.synchronous_standby_names:
             told += f", standbys {facts.synchronous_standby_names}"
+        if changes := self._database.history.changes:
+            told += f", put back or failed over {changes} times since this process began"
         return ServiceHealth("store", alive=True, ready=True, detail=told)

@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from schemas.errors import SettingsInvalid, StoreUnavailable, WorkerError
 from store.database import CommitPoint, passes
+from store.history import History
 from store.migrate import StoreFacts
 from store.migrate import check as check_store
 from streams.app import Intake, build_intake
 from streams.health import HealthCheck, ServiceHealth
 from streams.metrics import Metrics
+from streams.parts.commit_points import find_commit_point
 from streams.parts.relaying import Relaying, build_relaying
 from streams.parts.runs import Runs, build_runs
 from streams.parts.store import Store, build_store, new_owner
@@ -75,13 +77,24 @@ class Worker:
 
     def _build(self, store: Store, commit_point: CommitPoint) -> None:
         settings = self._settings
-        self._watch = StoreWatch(store.queries, self.metrics)
+        self._watch = StoreWatch(store.database, store.queries, self.metrics)
         if Role.RUNS in settings.roles:
             self._runs = build_runs(settings, store, self._owner, self.metrics, commit_point=commit_point)
         if Role.INTAKE in settings.roles:
-            self._intake = build_intake(settings, store, self.metrics)
+            self._intake = build_intake(settings, store, self.metrics, commit_point=commit_point)
         if Role.RELAY in settings.roles:
             self._relaying = build_relaying(settings, store, self._owner, self.metrics, commit_point=commit_point)
+        self._tell_of_history(store.database.history)
+
+    def _tell_of_history(self, history: History) -> None:
+        """Have everything dropped that speaks of rows which a restore or a failover took away."""
+        history.on_changed(self.metrics.history_changes.inc)
+        if self._runs is not None:
+            history.on_changed(self._runs.driver.history_changed)
+        if self._intake is not None:
+            history.on_changed(self._intake.service.history_changed)
+        if self._relaying is not None:
+            history.on_changed(self._relaying.relay.history_changed)
 
     def stop(self) -> None:
         """Drain and end. Called again, what is in hand gets no more grace."""
@@ -173,8 +186,11 @@ class Worker:
         if self._runs is not None:
             services.append(Service("committer", self._runs.committer.run))
             services.append(Service("runs", self._runs.driver.run, self._runs.driver.health))
+            services.append(Service("pruning", self._runs.pruning.run))
         if self._intake is not None:
             services.append(Service("intake", self._intake.service.run, self._intake.service.health))
+            services.append(Service("held letters", self._intake.held.run, self._intake.held.health))
+            services.append(Service("retention", self._intake.retention.run, self._intake.retention.health))
         if self._relaying is not None:
             await self._relaying.producer.start()
             services.append(Service("relay", self._relaying.relay.run, self._relaying.relay.health))
@@ -186,11 +202,8 @@ class Worker:
             await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-            services.append(Service("pruning", self._runs.pruning.run))
         dead = [task for task in tasks if task.done()]
         for task in dead:
-            services.append(Service("held letters", self._intake.held.run, self._intake.held.health))
-            services.append(Service("retention", self._intake.retention.run, self._intake.retention.health))
             error = None if task.cancelled() else task.exception()
             log.critical("the service %s ended: this process gives up", tasks[task].name, exc_info=error)
         in_time = await self._drain()
@@ -242,7 +255,7 @@ class Worker:
 
 async def run_worker(settings: Settings) -> int:
     """Run one worker until SIGTERM or SIGINT; return the exit code."""
-    worker = Worker(settings)
+    worker = Worker(settings, commit_point=find_commit_point())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)

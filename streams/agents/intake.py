@@ -7,6 +7,7 @@ import faust
 import mode
 
 from schemas.errors import PositionMoved
+from store.database import CommitPoint, passes
 from streams.agents.accept import Accept
 from streams.kafka.assignment import Assignment, AssignmentEnded
 from streams.kafka.offsets import Offsets
@@ -15,13 +16,20 @@ from streams.kafka.transport import IntakeConsumer, IntakeMessage
 
 
 def add_intake_agent(
-    app: faust.App, topic: str, *, accept: Accept, offsets: Offsets, batch_records: int, batch_bytes: int
+    app: faust.App,
+    topic: str,
+    *,
+    accept: Accept,
+    offsets: Offsets,
+    batch_records: int,
+    batch_bytes: int,
+    commit_point: CommitPoint = passes,
 ) -> None:
     """Turn every record of *topic* into a row or a dead letter, then let its offset go.
 
     The body never raises for a bad record or for an absent store: a bad record becomes a dead letter, and an outage is
     waited out while the partitions stand still. Whatever else it raises ends the App, and the next one reads again from
-    the last stored position.
+    the last stored position. *commit_point* is awaited at `intake.before_offset`.
     """
     # Without `acks` Faust itself can never commit an offset of this topic.
     requests = app.topic(
@@ -36,6 +44,7 @@ def add_intake_agent(
             try:
                 with assignment.work():
                     next_offsets = await accept.store(assignment, records)
+                    await commit_point("intake.before_offset")
                     offsets.commit(assignment, next_offsets)
             except AssignmentEnded:
                 continue  # whoever reads these partitions next reads these records again

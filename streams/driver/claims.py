@@ -52,6 +52,7 @@ class Claims:
         self._wants_room = True
         self._next_suspect_look = 0.0
         self._failures = 0
+        self._unheld_runs = False
 
     @property
     def failing(self) -> bool:
@@ -67,6 +68,11 @@ class Claims:
         """A run was put off for so long: look when it is due, and not only at the next poll after that."""
         asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
+    def history_changed(self) -> None:
+        """The database may say that this process holds runs that it does not: hand those back before the next claim."""
+        self._unheld_runs = True
+        self._wake.set()
+
     def stop(self) -> None:
         """Claim nothing more. A claim under way still counts, and its runs are handed over."""
         self._stopped = True
@@ -76,8 +82,9 @@ class Claims:
         """Claim until stopped or cancelled. A store that is away is asked again, at growing intervals."""
         while not self._stopped:
             try:
-                if self._failures:
+                if self._failures or self._unheld_runs:
                     # A claim whose answer was lost may have taken runs that nobody here works on.
+                    self._unheld_runs = False
                     await self._leases.release_unheld(self._held.runs())
                 more = await self._look()
             except StoreUnavailable as error:

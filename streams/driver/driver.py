@@ -15,7 +15,7 @@ from streams.calls.targets import Targets
 from streams.driver.backoff import Backoff
 from streams.driver.claims import Claims
 from streams.driver.drain import Drain, ended
-from streams.driver.held import Held, Holding
+from streams.driver.held import Cause, Held, Holding
 from streams.driver.permits import Permits
 from streams.driver.renewal import Renewal
 from streams.driver.segment import Surroundings
@@ -129,6 +129,15 @@ class Driver:
         self._claims.stop()
         if self._running:
             await self._ended.wait()
+
+    def history_changed(self) -> None:
+        """The database was put back or failed over: drop every run in hand, as the restored rows know nothing of it.
+
+        Calls in flight are cancelled and nothing is written; what the rows say that this process holds is handed back.
+        """
+        for holding in self._held:
+            holding.interrupt(Cause.RESTORED)
+        self._claims.history_changed()
 
     def health(self) -> ServiceHealth:
         """How it is: not alive once a loop has died, not ready while the store gives no answer."""

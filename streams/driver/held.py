@@ -21,6 +21,7 @@ class Cause(StrEnum):
     LOST = "another claim holds it now"
     CANCELLED = "it was cancelled"
     OVERDUE = "its lease could not be renewed in time"
+    RESTORED = "the database was put back to an earlier state"
     DRAINED = "this worker is stopping"
 
     @property
@@ -121,7 +122,10 @@ class Held:
 
     def let_go(self, holding: Holding) -> None:
         """The run is no longer this process's."""
-        self._holdings.pop((holding.run.job_id, holding.run.fence), None)
+        key = holding.run.job_id, holding.run.fence
+        # A database that was put back gives out the same fence again, maybe to us and before the first work has ended.
+        if self._holdings.get(key) is holding:
+            del self._holdings[key]
 
     def runs(self) -> list[HeldRun]:
         """Every held run, those that are being handed back included."""

@@ -151,6 +151,13 @@ class IntakeConsumer(driver.Consumer):
         self._end()
         self._begin()
 
+    def read_anew(self, why: str) -> None:
+        """Find the starting points anew, also where they are just being found. Without partitions nothing is to do."""
+        if self._keeping is not None:
+            _log.warning("the partitions are read anew: %s", why)
+            self._end()
+            self._begin()
+
     async def finish(self) -> None:
         """Read nothing more, let the batch in hand and its offsets through."""
         self._assigned = frozenset()

@@ -42,7 +42,13 @@ def build_runs(
     )
     calls = GrpcCalls(targets, message_bytes=settings.message_bytes, call_cap_seconds=settings.call_cap_seconds)
     committer = Committer(store.database, on_committed=store.notifier.notify, commit_point=commit_point)
-    leases = Leases(store.database, owner=owner, lease_seconds=settings.lease_seconds, engine_level=ENGINE_LEVEL)
+    leases = Leases(
+        store.database,
+        owner=owner,
+        lease_seconds=settings.lease_seconds,
+        engine_level=ENGINE_LEVEL,
+        commit_point=commit_point,
+    )
     driver = Driver(
         leases=leases,
         moves=Moves(committer),
@@ -51,6 +57,7 @@ def build_runs(
             lease_seconds=settings.lease_seconds,
             max_lost_leases=settings.max_lost_leases,
             on_committed=store.notifier.notify,
+            commit_point=commit_point,
         ),
         plans=store.plans,
         calls=calls,

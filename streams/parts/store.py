@@ -72,19 +72,20 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
     notifier = Notifier(database, listener)
     definitions = Definitions(database)
     plans = Plans(definitions)
+    database.history.on_changed(plans.forget_names)
     return Store(
         database=database,
         listener=listener,
         notifier=notifier,
         definitions=definitions,
         submits=Submits(database, on_committed=notifier.notify, commit_point=commit_point),
-        answers=Answers(database, on_committed=notifier.notify),
-        control=Control(database, on_committed=notifier.notify),
+        answers=Answers(database, on_committed=notifier.notify, commit_point=commit_point),
+        control=Control(database, on_committed=notifier.notify, commit_point=commit_point),
         queries=Queries(database),
         positions=Positions(database),
         relay_queue=RelayQueue(database),
-        plans=plans,
         dead_letters=DeadLetters(database, on_committed=notifier.notify),
+        plans=plans,
         submitter=Submitter(plans, max_attempts=settings.max_attempts),
         protoc=ProtocChild(),
     )
