@@ -11,8 +11,8 @@ help: ## Show the targets
 dev: $(STAMP) ## Run a whole stack and a worker until Ctrl-C
 	@.venv/bin/workflow-runs dev
 
-demo: $(STAMP) ## Watch durable runs, through a failure, a killed worker and a person's answer (HOLD=1 keeps it running)
-	@.venv/bin/workflow-runs demo $(if $(HOLD),--hold)
+demo: $(STAMP) ## Watch durable runs, through a failure, a killed worker and a person's answer (HOLD=1 keeps it running, KAFKA=apache)
+	@.venv/bin/workflow-runs demo $(if $(KAFKA),--kafka $(KAFKA)) $(if $(HOLD),--hold)
 
 test: $(STAMP) ## Run every test; ARGS="-k intake" passes arguments to pytest
 	@$(RUN) pytest $(ARGS)

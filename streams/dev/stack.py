@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -151,6 +152,10 @@ class Stack:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as refused:
             return refused.code, json.load(refused)
+        except (urllib.error.URLError, OSError) as error:
+            time.sleep(0.5)  # a worker that is ending closes its door first
+            self.check()
+            raise StartFailed(f"{url} does not answer: {error}") from error
 
     def committed_offsets(self) -> dict[int, int]:
         """Return the committed offset of each partition of the request topic that has one."""
