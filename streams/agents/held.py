@@ -85,18 +85,18 @@ class HeldLetters:
         return ServiceHealth("dead letters", alive=True, ready=True, detail=", ".join(told))
 
     async def _round(self) -> float:
-        """Try what is held, count what is left, and return how long to wait."""
+        """Count what is open, try what is held, and return how long to wait."""
+        settled, next_end_seconds = 0, None
         try:
-            settled, next_end_seconds = await self.look()
-            self._open = await self._letters.open(_COUNTED)
+            await self._count()
+            if self._open.held:
+                settled, next_end_seconds = await self.look()
+                await self._count()
             self._waits_for = None
         except (StoreUnavailable, RegistryUnavailable) as error:
             if self._waits_for is None:
                 _log.warning("held letters wait: %s", error)
             self._waits_for = str(error)
-            settled, next_end_seconds = 0, None
-        self._metrics.dead_letters_held.set(self._open.held)
-        self._metrics.dead_letters_ready.set(self._open.ready)
         if not self._open.held:
             self._pause_seconds = self._first_pause_seconds
             return self._idle_seconds
@@ -106,6 +106,11 @@ class HeldLetters:
         pause = self._pause_seconds
         self._pause_seconds = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         return pause if next_end_seconds is None else min(pause, max(next_end_seconds, _AT_ONCE_SECONDS))
+
+    async def _count(self) -> None:
+        self._open = await self._letters.open(_COUNTED)
+        self._metrics.dead_letters_held.set(self._open.held)
+        self._metrics.dead_letters_ready.set(self._open.ready)
 
     async def look(self) -> tuple[int, float | None]:
         """Try the next held letters, a thousand at most; the next look goes on behind them.
