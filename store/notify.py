@@ -1,7 +1,8 @@
 """Wake-ups between processes: NOTIFY after a commit, LISTEN in every process that waits for work.
 
 Nothing rests on them. Whoever waits also looks by itself from time to time, so that a lost wake-up costs that time and
-no more. Payloads: `ready` (a run can be claimed), `relay` (there is something to publish), `cancelled:<job id>`.
+no more. Payloads: `ready` (a run can be claimed), `relay` (there is something to publish), `resend` (what failed to be
+published is to be tried at once), `cancelled:<job id>`.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from store.database import Connection, Database, connection_info, open_connectio
 
 READY: Final = "ready"
 RELAY: Final = "relay"
+RESEND: Final = "resend"
 _CANCELLED: Final = "cancelled:"
 
 OnCommitted = Callable[[Collection[str]], None]

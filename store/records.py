@@ -184,7 +184,10 @@ class PositionMove:
 
 @dataclass(frozen=True, slots=True)
 class QueuedEvent:
-    """One event to publish: its place in the queue, its columns, and the run's columns that never change."""
+    """One event to publish: its place in the queue, its columns, and the run's columns that never change.
+
+    `skip_reason` is set when an operator gave it up: it is told in its reduced form then.
+    """
 
     shard: int
     id: int
@@ -208,11 +211,12 @@ class QueuedEvent:
     trace_context: str | None
     attempts: int
     next_try_at: datetime | None
+    skip_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedLetter:
-    """One dead letter to publish, byte for byte."""
+    """One dead letter to publish: byte for byte, or in its reduced form when `skip_reason` says why it was given up."""
 
     shard: int
     id: int
@@ -221,6 +225,7 @@ class QueuedLetter:
     received_at: datetime
     attempts: int
     next_try_at: datetime | None
+    skip_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,11 @@ from store.database import Database
 from store.dead_letters import letter_of
 from store.records import QueuedEvent, QueuedLetter
 
+BLOCKED_AT: Final = 10
+"""Failed tries after which a row, and all later ones of its key, wait for `relay resend` or `relay skip`."""
+
+_RENEW_BUSY: Final = 1 / 3
+_RENEW_IDLE: Final = 1 / 2  # with nothing to publish, a renewal that comes late holds up nobody
 _AFTER_SECONDS: Final = 0.05  # looked at its very end, a lease would still hold
 
 
@@ -49,7 +54,7 @@ class RelayQueue:
             lease_seconds: How long the leases hold, and how long a relay that is gone keeps its shards.
         """
         [row] = await self._rows("lease_shards", owner=owner, lease_seconds=lease_seconds, now=None)
-        next_look_seconds = lease_seconds / 3
+        next_look_seconds = lease_seconds * (_RENEW_BUSY if row["pending"] else _RENEW_IDLE)
         if row["next_end_seconds"] is not None:
             next_look_seconds = min(next_look_seconds, row["next_end_seconds"] + _AFTER_SECONDS)
         return ShardLeases(frozenset(row["held"]), row["share"], row["pending"], next_look_seconds)
@@ -85,6 +90,7 @@ class RelayQueue:
                 received_at=row["received_at"],
                 attempts=row["attempts"],
                 next_try_at=row["next_try_at"],
+                skip_reason=row["skip_reason"],
             )
             for row in rows
         ]

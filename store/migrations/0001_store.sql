@@ -168,6 +168,7 @@ create table event (
   verdict           text,
   error             text,                               -- 4,000 code points at most; the run has all of it
   detail            text,                               -- JSON text: kept byte for byte, so that a redelivery is identical
+  skip_reason       text,                               -- set: told in its reduced form, since an operator gave it up
   constraint event_pkey primary key (job_id, seq),
   constraint event_type_known check (type between 1 and 8),
   constraint event_format_known check (format between 1 and 3)
@@ -190,6 +191,8 @@ create table relay_queue (
   constraint relay_queue_names_its_source
     check ((kind = 'letter') = (letter_id is not null) and (kind = 'letter') = (job_id is null))
 );
+-- What failed by itself: few, however much waits.
+create index relay_queue_failing on relay_queue (shard, id) where attempts > 0;
 
 -- What `publish` and `ask` steps send.
 create table record (
@@ -222,6 +225,7 @@ create table dead_letter (
   held_until     timestamptz,
   received_at    timestamptz not null default now(),
   replayed_at    timestamptz,                           -- when it was last put back on its topic
+  skip_reason    text,                                  -- set: published in its reduced form, since an operator gave it up
   constraint dead_letter_identity unique (cluster_id, topic_id, partition, record_offset, record_time, content_hash),
   constraint dead_letter_state_known check (state in ('HELD', 'READY', 'SENT')),
   constraint dead_letter_held_until_iff_held check ((state = 'HELD') = (held_until is not null))
@@ -341,7 +345,7 @@ select event.event_id, event.type as event_type, event.job_id, event.job_id::tex
        case when queued.id is null then 'PUBLISHED' when queued.attempts >= 10 then 'FAILED' else 'PENDING' end as status,
        coalesce(queued.attempts, 0) as attempts, queued.last_error, queued.next_try_at,
        run.tenant_id, run.workflow_name, run.business_key, event.step, event.attempt, event.status as run_status,
-       event.verdict, event.error, event.detail, event.occurred_at as created_at
+       event.verdict, event.error, event.detail, event.occurred_at as created_at, event.skip_reason
   from event
   join run on run.job_id = event.job_id
   left join relay_queue queued

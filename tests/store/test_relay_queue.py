@@ -64,7 +64,7 @@ async def test_one_relay_holds_every_shard(queue: RelayQueue) -> None:
     first = await queue.lease_shards(owner="a", lease_seconds=12)
     again = await queue.lease_shards(owner="a", lease_seconds=12)
 
-    assert first == again == ShardLeases(ALL, 16, pending=False, next_look_seconds=4)
+    assert first == again == ShardLeases(ALL, 16, pending=False, next_look_seconds=6)
 
 
 @pytest.mark.parametrize("relays", [2, 3, 5, 16, 20])
@@ -167,8 +167,9 @@ async def test_what_waits_in_a_held_shard_is_pending(queue: RelayQueue, submits:
     shard = min(await held(queue, "a"))
     await submits.submit(submission(job_in(shard)))
 
-    assert (await queue.lease_shards(owner="a")).pending
-    assert not (await queue.lease_shards(owner="b")).pending
+    busy, idle = await queue.lease_shards(owner="a", lease_seconds=12), await queue.lease_shards(owner="b")
+    assert (busy.pending, busy.next_look_seconds) == (True, 4)
+    assert not idle.pending
 
 
 async def test_a_queued_event_is_the_outbox_row_with_what_its_run_never_changes(

@@ -4,7 +4,7 @@ select queued.shard::integer as shard, queued.id, queued.job_id, queued.seq, eve
        event.attempt, event.verdict, event.error, event.detail, event.status, event.occurred_at, event.contract_version,
        event.format,
        run.tenant_id, run.workflow_name, run.business_key, input.labels, input.trace_context,
-       queued.attempts, queued.next_try_at
+       queued.attempts, queued.next_try_at, event.skip_reason
   from unnest(%(shards)s::smallint[]) as wanted(shard)
   cross join lateral (
     select shard, id, job_id, seq, attempts, next_try_at

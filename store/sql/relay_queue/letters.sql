@@ -1,7 +1,8 @@
 -- The oldest unpublished dead letters of each shard, leaving out those that the relay skips.
 select queued.shard::integer as shard, queued.id, queued.attempts, queued.next_try_at, letter.letter_id,
        letter.cluster_id, letter.topic_id, letter.topic, letter.partition, letter.record_offset, letter.record_time,
-       letter.content_hash, letter.key, letter.value, letter.headers, letter.code, letter.reason, letter.received_at
+       letter.content_hash, letter.key, letter.value, letter.headers, letter.code, letter.reason, letter.received_at,
+       letter.skip_reason
   from unnest(%(shards)s::smallint[]) as wanted(shard)
   cross join lateral (
     select shard, id, letter_id, attempts, next_try_at
