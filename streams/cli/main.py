@@ -28,6 +28,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "topics": "topics",
     "dead-letters": "dead_letters",
     "schemas": "schemas",
+    "relay": "relay",
 }
 _EXIT_CODES: Final = "\b\nExit codes:\n" + "\n".join(f"  {int(code):>3}  {MEANING[code]}" for code in Exit)
 

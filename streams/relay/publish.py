@@ -23,11 +23,11 @@ from schemas.errors import (
 )
 from store.database import CommitPoint, passes
 from store.records import QueuedEvent
-from store.relay_queue import RelayQueue
+from store.relay_queue import BLOCKED_AT, RelayQueue
 from streams.kafka.producer import EventProducer
 from streams.metrics import Metrics
 from streams.relay.pauses import Pauses
-from streams.relay.reading import BLOCKED_AT, BLOCKED_LOOK_SECONDS, LONGEST_RETRY_SECONDS, Reader
+from streams.relay.reading import BLOCKED_LOOK_SECONDS, LONGEST_RETRY_SECONDS, Reader
 from streams.relay.render import Renderer
 from streams.relay.window import Row, Window, key_of
 
@@ -92,6 +92,11 @@ class Publisher:
     def look_again(self) -> None:
         """Something may have been queued."""
         self._reader.look_again()
+        self._wake.set()
+
+    def try_all(self) -> None:
+        """An operator freed something: what waits for its next try, or is blocked, is looked at anew, and at once."""
+        self._reader.try_all()
         self._wake.set()
 
     def forget(self, shards: Collection[int]) -> None:

@@ -1,6 +1,7 @@
 """Reading what waits in the shards held: as much as there is room for, and of no key that has to wait."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -8,16 +9,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from schemas.errors import StoreUnavailable
-from store.relay_queue import RelayQueue
+from store.relay_queue import BLOCKED_AT, RelayQueue
 from streams.relay.window import Key, Row, Window, key_of
 
 MOST_ROWS: Final = 1_000
 MOST_LETTERS: Final = 64
 LETTERS_PER_SHARD: Final = 4
 """Letters can be as large as their topic allows, so that few are read at once."""
-
-BLOCKED_AT: Final = 10
-"""Failed tries after which a key is left alone until an operator sends its record again, or skips it."""
 
 BLOCKED_LOOK_SECONDS: Final = 10.0
 LONGEST_RETRY_SECONDS: Final = 30.0
@@ -60,6 +58,12 @@ class Reader:
             self._more = True
             raise
         self._read_at = time.monotonic()
+
+    def try_all(self) -> None:
+        """Nothing that was found to wait may be left alone on the strength of that: look at the rows themselves."""
+        self._blocked.clear()
+        self._window.wake_aside(math.inf)
+        self._more = True
 
     def block(self, key: Key) -> None:
         """Note that *key* was found blocked."""

@@ -9,7 +9,7 @@ from typing import Final
 from schemas.errors import StoreUnavailable
 from schemas.topics import Topics
 from store.database import CommitPoint, passes
-from store.notify import RELAY, Listener
+from store.notify import RELAY, RESEND, Listener
 from store.relay_queue import RelayQueue, ShardLeases
 from streams.health import ServiceHealth
 from streams.kafka.producer import EventProducer
@@ -78,6 +78,7 @@ class Relay:
             commit_point=commit_point,
         )
         self._wake = listener.subscribe(RELAY)
+        self._resend = listener.subscribe(RESEND)
         self._look_now = asyncio.Event()
         self._stopping = asyncio.Event()
         self._drain_seconds = 0.0
@@ -92,7 +93,8 @@ class Relay:
         self._running = True
         try:
             async with asyncio.TaskGroup() as tasks:
-                loops = [tasks.create_task(work) for work in (self._keep(), self._publisher.run(), self._listen())]
+                works = (self._keep(), self._publisher.run(), self._listen(), self._listen_for_resends())
+                loops = [tasks.create_task(work) for work in works]
                 await self._stopping.wait()
                 await self._publisher.until_landed(self._shards.held, timeout_seconds=self._drain_seconds)
                 for loop in loops:
@@ -170,6 +172,13 @@ class Relay:
                     await self._wake.wait()
             self._wake.clear()
             self._publisher.look_again()
+
+    async def _listen_for_resends(self) -> None:
+        """A wake-up that is missed costs no more than the time until the key is looked at by itself."""
+        while True:
+            await self._resend.wait()
+            self._resend.clear()
+            self._publisher.try_all()
 
     def _lost(self, shards: frozenset[int]) -> None:
         log.warning("another relay may have the shards %s", sorted(shards))

@@ -14,6 +14,7 @@ from schemas.topics import Topic, Topics
 from store.records import QueuedEvent, QueuedLetter
 from streams.kafka.outgoing import OutgoingRecord
 from streams.kafka.registry import SchemaRegistry
+from streams.relay.reduced import reduced_event, reduced_letter
 
 PROTOBUF_FORMAT: Final = 1
 STAGE: Final = "intake"
@@ -42,8 +43,10 @@ class Renderer:
         return topic.name if topic is not None else f"dead letters of {source}"
 
     async def record(self, row: QueuedEvent | QueuedLetter) -> OutgoingRecord:
-        """Render either kind, see `event` and `letter`."""
-        return await self.event(row) if isinstance(row, QueuedEvent) else self.letter(row)
+        """Render either kind, see `event` and `letter`; in its reduced form when an operator gave it up."""
+        if isinstance(row, QueuedEvent):
+            return await self.event(row if row.skip_reason is None else reduced_event(row, row.skip_reason))
+        return self.letter(row if row.skip_reason is None else reduced_letter(row, row.skip_reason))
 
     async def event(self, row: QueuedEvent) -> OutgoingRecord:
         """Render one event, framed with the id of the schema text that its contract version was published as.
