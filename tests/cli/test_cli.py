@@ -2,58 +2,16 @@
 
 import json
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from streams.cli.exits import MEANING, Exit
-from streams.cli.main import cli, main
+from streams.cli.main import cli
 from streams.dev.registry.server import RegistryServer
+from tests.cli.conftest import Run
 from tests.driver.stories import embed_text
 from tests.fixtures.kafka import Kafka
-
-
-@dataclass(frozen=True)
-class Printed:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Run = Callable[..., Printed]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run one command as the console script would."""
-    import os
-
-    for name in list(os.environ):
-        if name.startswith("WORKFLOW_RUNS_"):
-            monkeypatch.delenv(name)
-
-    def run(*arguments: str) -> Printed:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        captured = capsys.readouterr()
-        code = ended.value.code
-        assert isinstance(code, int)
-        return Printed(code, captured.out, captured.err)
-
-    return run
-
-
-@pytest.fixture
-def on_store(run: Run, monkeypatch: pytest.MonkeyPatch, database_url: str) -> Run:
-    monkeypatch.setenv("WORKFLOW_RUNS_DATABASE_URL", database_url)
-    return run
 
 
 @pytest.fixture
