@@ -54,6 +54,7 @@ def letter(id: int = 1, *, shard: int = 0, topic: str = "requests", **changes: A
         shard=shard,
         id=id,
         letter_id=changes.pop("letter_id", id),
+        skip_reason=changes.pop("skip_reason", None),
         letter=DeadLetter(identity=identity, **{**values, **changes}),
         received_at=datetime(2026, 11, 30, tzinfo=UTC),
         attempts=0,
