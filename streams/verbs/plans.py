@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from schemas.errors import JobCorrupt
+from schemas.errors import JobCorrupt, WorkerError
 from store.definitions import Definitions
-from store.records import StoredWorkflow
+from store.records import StoredDefinition, StoredWorkflow
 from streams.workflow.compiler import load_plan
-from streams.workflow.plan import Plan
+from streams.workflow.plan import ENGINE_LEVEL, Plan
 
 PLANS_KEPT: Final = 256
 NAME_SECONDS: Final = 1.0
@@ -23,6 +23,24 @@ class NamedPlan:
 
     workflow: StoredWorkflow
     plan: Plan
+
+
+class NewerDefinition(WorkerError):
+    """A newer release stored this definition, and this one may misread it. Leave its runs to workers of that release.
+
+    A caller who must have an answer from the definition itself gets it there: to ask again may reach one.
+    """
+
+    retryable = True
+    http_status = 503
+
+    def __init__(self, definition: StoredDefinition) -> None:
+        super().__init__(
+            f"the definition {definition.definition_hash.hex()} needs engine level {definition.engine_level}, "
+            f"and this release has {ENGINE_LEVEL}"
+        )
+        self.definition_hash = definition.definition_hash
+        self.engine_level = definition.engine_level
 
 
 class Plans:
@@ -43,6 +61,7 @@ class Plans:
 
         Raises:
             JobCorrupt: the store has no such definition.
+            NewerDefinition: it has one that only a newer release can read.
             WorkflowBroken: it has one, which this version cannot read; every finding is in the message.
             StoreUnavailable: Postgres gave no answer; call again.
         """
@@ -61,6 +80,8 @@ class Plans:
         stored = await self._definitions.get(definition_hash)
         if stored is None:
             raise JobCorrupt(f"the store has no definition {definition_hash.hex()}")
+        if stored.engine_level > ENGINE_LEVEL:
+            raise NewerDefinition(stored)
         plan = load_plan(stored.document, stored.descriptor_set)
         self._plans[definition_hash] = plan
         _bound(self._plans, PLANS_KEPT)

@@ -27,11 +27,11 @@ from store.records import Submission, SubmitOutcome, Submitted
 from store.submit import Submits
 from streams.verbs.answers import UNKNOWN_WORKFLOW, Answer, refused
 from streams.verbs.arguments import Arguments
-from streams.verbs.plans import Plans
+from streams.verbs.plans import NewerDefinition, Plans
 from streams.verbs.workflows import findings_answer, stored_definition
 from streams.workflow.compiler import ENGINE_LEVEL, compile_definition
 from streams.workflow.descriptors import Protoc
-from streams.workflow.plan import Plan
+from streams.workflow.plan import ENGINE, Plan
 
 INLINE: Final = "inline"
 """The name of a run whose definition came with the request and names itself nothing."""
@@ -63,6 +63,8 @@ class Submitter:
             return self._born_failed(request, origin, f"{FailureKind.WORKFLOW}: {request.reason}")
         try:
             named = await self._plans.by_name(origin.tenant_id, request.workflow_name)
+        except NewerDefinition as error:
+            return self._for_newer_workers(request, origin, error)
         except (JobCorrupt, WorkflowBroken) as error:
             return self._born_failed(request, origin, f"{FailureKind.WORKFLOW}: {error}")
         if named is None:
@@ -92,6 +94,15 @@ class Submitter:
             engine_level=plan.engine_level,
             steps_total=len(plan.steps),
             target=plan.next_target(0),
+        )
+
+    def _for_newer_workers(self, request: Request, origin: Origin, error: NewerDefinition) -> Submission:
+        """Queue the run for whoever knows its definition. Its input is checked there; its steps stay uncounted."""
+        return replace(
+            self._submission(request, origin),
+            definition_hash=error.definition_hash,
+            engine_level=error.engine_level,
+            target=ENGINE,
         )
 
     def _born_failed(self, request: Request | Unusable, origin: Origin, error: str) -> Submission:
