@@ -28,7 +28,7 @@ _SLOW_FLUSH_SECONDS: Final = 0.25
 _FLUSH_ROWS: Final = 500
 _FLUSH_BYTES: Final = 4 << 20
 _FIRST_DELAY_SECONDS: Final = 0.05
-_LONGEST_DELAY_SECONDS: Final = 5.0
+_LONGEST_DELAY_SECONDS: Final = 2.0
 
 _log = logging.getLogger(__name__)
 

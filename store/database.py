@@ -16,6 +16,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from schemas.errors import MoveRefused, SettingsInvalid, StoreUnavailable
+from store.deadline import answered_within, transaction_within
 from store.history import History, Place
 from store.statements import sql
 
@@ -127,7 +128,7 @@ class Database:
         """
         async with self._connection() as connection:
             with translated():
-                async with connection.transaction():
+                async with transaction_within(connection, self._answer_seconds):
                     yield Transaction(connection, self._answer_seconds)
 
     async def ping(self) -> None:
@@ -205,7 +206,7 @@ class Transaction:
     async def execute(self, statement: str, params: Mapping[str, object]) -> int:
         """Run a statement and return how many rows it returned or touched."""
         with translated():
-            async with asyncio.timeout(self._answer_seconds):
+            async with answered_within(self._connection, self._answer_seconds):
                 return (await self._connection.execute(sql(statement), params)).rowcount
 
 
@@ -253,7 +254,7 @@ async def run_statement(
 ) -> list[Row]:
     """Run a statement on *connection* and return its rows, with the errors of `Database.rows`."""
     with translated():
-        async with asyncio.timeout(answer_seconds):
+        async with answered_within(connection, answer_seconds):
             cursor = await connection.execute(sql(statement), params)
             return await cursor.fetchall() if cursor.description else []
 

@@ -1,6 +1,5 @@
 """One flush: moves of many runs that leave in one round trip and one commit, over one connection."""
 
-import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ import psycopg
 
 from schemas.errors import MoveRefused
 from store.database import CommitPoint, Connection, Database
+from store.deadline import answered_within
 from store.lifecycle import Move
 from store.statements import sql
 
@@ -105,7 +105,7 @@ class Lane:
         connection = await self._connected()
         for kind in kinds:
             await self._commit_point(f"{kind}.before_commit")
-        async with asyncio.timeout(self._database.answer_seconds):
+        async with answered_within(connection, self._database.answer_seconds):
             applied = await _commit(connection, groups, moves)
         for kind in kinds:
             await self._commit_point(f"{kind}.after_commit")
@@ -118,7 +118,7 @@ class Lane:
             StoreUnavailable, psycopg.Error, TimeoutError: no answer; look again.
         """
         connection = await self._connected()
-        async with asyncio.timeout(self._database.answer_seconds):
+        async with answered_within(connection, self._database.answer_seconds):
             async with connection.pipeline():
                 await connection.execute(sql("moves/lock"), _ids(moves))
                 cursor = await connection.execute(sql("moves/applied"), _params(moves))

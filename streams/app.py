@@ -229,6 +229,8 @@ class IntakeService:
         assert isinstance(consumer, IntakeConsumer)
         if app.rebalancing or not app.tables.actives_ready or not app._fetcher.started:
             return "the group is rebalancing"
+        if not consumer.has_coordinator:
+            return "no broker answers for the group"
         return consumer.waits_for or self._accept.waits_for
 
     async def _run_one(self) -> None:

@@ -2,6 +2,8 @@
 
 import logging
 import os
+from collections.abc import Awaitable
+from typing import NoReturn
 
 import click
 import uvloop
@@ -23,7 +25,12 @@ def worker() -> None:
     quiet_grpc()
     from streams.worker import run_worker
 
-    code = uvloop.run(run_worker(settings))
+    uvloop.run(_run(run_worker(settings)))
+
+
+async def _run(worker: Awaitable[int]) -> NoReturn:
+    code = await worker
     logging.shutdown()
-    # Hard, since a client's thread may still wait for a broker that never answers; everything that matters is done.
+    # Hard, and before the loop is closed: a task or a client's thread may still wait for a server that never answers.
+    # Everything that matters is done.
     os._exit(code)

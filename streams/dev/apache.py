@@ -4,7 +4,8 @@ import base64
 import signal
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,19 @@ def available(cache: Path | None = None) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One more way into the first broker, beside the plaintext one that the cluster itself uses.
+
+    Clients are told to go to `advertised_port`, `port` when absent: that of a fault proxy in front of it.
+    """
+
+    name: str
+    port: int
+    advertised_port: int | None = None
+    protocol: str = "PLAINTEXT"
+
+
 class ApacheKafka(Server):
     """A cluster whose data lasts until `close`: brokers can be stopped, killed and started, one or all.
 
@@ -48,18 +62,25 @@ class ApacheKafka(Server):
     """
 
     def __init__(
-        self, brokers: int = 1, *, settings: Mapping[str, str] | None = None, cache: Path | None = None
+        self,
+        brokers: int = 1,
+        *,
+        settings: Mapping[str, str] | None = None,
+        listeners: Sequence[Listener] = (),
+        cache: Path | None = None,
     ) -> None:
         """Describe the cluster; nothing is started yet.
 
         Args:
             brokers: How many; they are called by their index, from 0.
             settings: Broker settings over those of ours.
+            listeners: Listeners of the first broker beside its plaintext one.
             cache: Where the jars are kept, see `apache_jars.default_cache`.
         """
         ports = free_ports(2 * brokers)
         self._ports, self._controller_ports = ports[:brokers], ports[brokers:]
         self._settings = dict(settings or {})
+        self._listeners = tuple(listeners)
         self._cache = cache
         self._guard: Guard | None = None
         self._brokers: list[ChildProcess] = []
@@ -132,7 +153,7 @@ class ApacheKafka(Server):
         for index in range(len(self._ports)):
             properties = folder / f"broker-{index}.properties"
             properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties(index, folder)))
-            _format([*program, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)])
+            _format([*program, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)])
             command = [*program, "kafka.Kafka", str(properties)]
             log = folder / f"broker-{index}.log"
             brokers.append(ChildProcess(f"Kafka broker {index}", command, log=log, guard=self._guard))
@@ -142,15 +163,21 @@ class ApacheKafka(Server):
         count = len(self._ports)
         replicas, in_sync = str(min(3, count)), str(min(2, count))
         voters = ",".join(f"{node}@{LOOPBACK}:{port}" for node, port in enumerate(self._controller_ports))
-        client_listener = f"PLAINTEXT://{LOOPBACK}:{self._ports[index]}"
+        own = [Listener("PLAINTEXT", self._ports[index]), *(self._listeners if index == 0 else ())]
+        listeners = [*own, Listener("CONTROLLER", self._controller_ports[index])]
+        protocols = [
+            "CONTROLLER:PLAINTEXT",
+            "PLAINTEXT:PLAINTEXT",
+            *(f"{x.name}:{x.protocol}" for x in self._listeners),
+        ]
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(index),
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"{client_listener},CONTROLLER://{LOOPBACK}:{self._controller_ports[index]}",
-            "advertised.listeners": client_listener,
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listeners": ",".join(f"{one.name}://{LOOPBACK}:{one.port}" for one in listeners),
+            "advertised.listeners": ",".join(f"{x.name}://{LOOPBACK}:{x.advertised_port or x.port}" for x in own),
+            "listener.security.protocol.map": ",".join(protocols),
             "log.dirs": str(folder / f"broker-{index}"),
             "default.replication.factor": replicas,
             "min.insync.replicas": in_sync,

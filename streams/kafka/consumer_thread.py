@@ -33,6 +33,12 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
     number: int = 0
     """The assignment whose starting points were sought; 0 while there is none. Written in the thread alone."""
 
+    @property
+    def has_coordinator(self) -> bool:
+        """Whether a broker answers for the group: no more from the first heartbeat on that got no answer."""
+        coordinator = getattr(self._consumer, "_coordinator", None)
+        return coordinator is not None and coordinator.coordinator_id is not None
+
     def _create_worker_consumer(self, transport: driver.Transport) -> aiokafka.AIOKafkaConsumer:
         client = super()._create_worker_consumer(transport)
         # Faust hard-codes other values, and passes nothing of these on.

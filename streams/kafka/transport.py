@@ -143,6 +143,11 @@ class IntakeConsumer(driver.Consumer):
 
     # What the rest of intake calls.
 
+    @property
+    def has_coordinator(self) -> bool:
+        """Whether a broker answers for the group."""
+        return self._thread.has_coordinator
+
     def begin_again(self, assignment: Assignment, why: str) -> None:
         """Find the starting points anew, since *assignment* no longer says what is so. Only the current one counts."""
         if assignment is not self.current:
