@@ -181,6 +181,7 @@ def test_the_exit_code_of_a_replay_says_what_became_of_it(
     assert on_store("dead-letters", "list", "--json").json["letters"][0]["replayedAt"] is None
 
 
+@pytest.mark.apache
 def test_a_record_that_kafka_refuses_is_told_and_its_neighbours_go(on_kafka: Run, write: Write, kafka: Kafka) -> None:
     topic = kafka.create_topic(kafka.unique("requests"), config={"max.message.bytes": "2000"})
     ids = write(letter(0, topic=topic, value=b"x" * 5_000), letter(1, topic=topic))

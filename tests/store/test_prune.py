@@ -257,6 +257,31 @@ async def test_a_deletion_that_waits_for_a_reopening_lets_the_run_be(given: Give
         assert await pruner.rows("prune/lock", asked) == []
 
 
+async def test_the_lock_takes_only_what_was_remembered_as_it_is_and_for_long_enough(given: Given) -> None:
+    job_id = await settled(given)
+    now = await time_of(given.sql)
+    await given.database.rows("prune/remember", {"job_ids": [job_id], "now": now})
+
+    async def locked(seconds: float) -> bool:
+        async with given.database.transaction() as pruner:
+            asked = {"job_ids": [job_id], "delay_seconds": 60.0, "now": now + timedelta(seconds=seconds)}
+            return bool(await pruner.rows("prune/lock", asked))
+
+    assert not await locked(59)
+    assert await locked(61)
+    await given.sql.execute(b"update run set completed_at = completed_at + interval '1 s'")
+    assert not await locked(61)
+
+
+async def test_to_remember_a_run_again_does_not_begin_the_wait_anew(given: Given) -> None:
+    job_id = await settled(given)
+    now = await time_of(given.sql)
+    for later, remembered in ((0, 1), (30, 0)):
+        params = {"job_ids": [job_id], "now": now + timedelta(seconds=later)}
+        assert len(await given.database.rows("prune/remember", params)) == remembered
+    assert await select_one(given.sql, "select pruned_at from pruned_run") == now
+
+
 async def test_p2_outlives_the_pruning_of_the_run(given: Given, prune: Prune) -> None:
     request = submission(target="gone-target")
     run = await given.held(job_id=request.job_id, target="gone-target")
