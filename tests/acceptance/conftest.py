@@ -14,6 +14,8 @@ from tests.fixtures.kafka import Kafka
 
 _HERE = Path(__file__).parent
 _LOG_LINES = 200
+# Each takes less than a minute by itself.
+_BUSY_MACHINE_SECONDS = 240
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -22,6 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker("acceptance")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_BUSY_MACHINE_SECONDS))
             if item.get_closest_marker("embedded") is None:
                 item.add_marker("apache")
 

@@ -4,7 +4,9 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID
 
 from streams.dev.postgres import EmbeddedPostgres
@@ -25,7 +27,7 @@ async def test_outages_of_postgres_and_of_kafka_under_load_heal_by_themselves(
         jobs = await fleet.produce(40)
         await some_call(fleet)
         own_postgres.stop()
-        await all_become(workers, 503)
+        await all_become(workers, 503, {"store", "runs", "relay"})
         jobs += await fleet.produce(20)
         await asyncio.sleep(1.5 * LEASE_SECONDS)  # so long that every lease runs out
         own_postgres.start()
@@ -35,7 +37,7 @@ async def test_outages_of_postgres_and_of_kafka_under_load_heal_by_themselves(
         fleet.kafka.stop()
         later = [await submitted(workers[0]) for _ in range(10)]
         await fleet.until_all(later, "COMPLETED")
-        await all_become(workers, 503)
+        await all_become(workers, 503, {"intake", "relay"})
         fleet.kafka.start()
         jobs += [*later, *await fleet.produce(20)]
         await fleet.until_all(jobs, "COMPLETED")
@@ -66,21 +68,23 @@ async def submitted(worker: WorkerProcess) -> UUID:
     return await asyncio.to_thread(post)
 
 
-async def all_become(workers: Sequence[WorkerProcess], status: int) -> None:
-    """Wait until `/readyz` of every worker answers *status*."""
+async def all_become(workers: Sequence[WorkerProcess], status: int, failing: AbstractSet[str] = frozenset()) -> None:
+    """Wait until `/readyz` of every worker answers *status* and names these services among those that cannot work."""
     for worker in workers:
-        await becomes(worker, status)
+        await becomes(worker, status, failing)
 
 
-async def becomes(worker: WorkerProcess, status: int) -> None:
-    seen: object = None
+async def becomes(worker: WorkerProcess, status: int, failing: AbstractSet[str]) -> None:
+    seen: Any = None
 
     async def so() -> bool:
         nonlocal seen
         answered, seen = await worker.health("/readyz")
-        return answered == status
+        return answered == status and failing <= {
+            service["name"] for service in seen["services"] if not service["ready"]
+        }
 
-    await until(so, lambda: f"{worker.name} does not become {status}: {seen}")
+    await until(so, lambda: f"{worker.name} does not become {status} for {failing}: {seen}")
 
 
 @asynccontextmanager
