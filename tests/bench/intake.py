@@ -18,7 +18,7 @@ from tests.bench.points import (
     measure_worker,
 )
 from tests.bench.raw_insert import BATCH_RECORDS, insert_runs
-from tests.bench.servers import SESSION_SECONDS, BenchDatabase, BenchTopics
+from tests.bench.servers import BenchDatabase, BenchTopics
 from tests.bench.watcher import BenchFailed, Watcher
 from tests.bench.workload import WorkRequest, requests
 
@@ -78,7 +78,7 @@ def _of_faust(bench: Bench, requests: Sequence[WorkRequest]) -> Sample:
         topics.requests,
         topics.requests,
         len(requests),
-        SESSION_SECONDS,
+        servers.session_seconds,
         servers.folder,
     )
     with servers.process("counter", ["tests.bench.raw_consume", *map(str, arguments)]) as counter:
