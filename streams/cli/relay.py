@@ -10,20 +10,19 @@ from uuid import UUID
 
 import click
 
-from store.relay_operations import MOST_COUNTED, FailingPage, FailingRow, Outbox, RelayOperations, ShardState
+from store.relay_operations import FailingPage, RelayOperations, ShardState
 from store.republish import Progress, Republish
 from streams.cli.exits import Exit
 from streams.cli.output import print_fields, print_json, print_problem, print_table
+from streams.cli.relay_fields import Json, events_fields, failing_fields, run_fields, shard_fields, shortened
 from streams.parts.store import Store, build_store
 from streams.settings import load_settings
 
 T = TypeVar("T")
-Json = dict[str, object]
 
 _FAILING_COLUMNS: Final = ("status", "key", "seq", "attempts", "nextTryAt", "lastError")
 _SHARD_COLUMNS: Final = ("shard", "holder", "leaseUntil", "backlog", "oldestAt")
 _EVENT_COLUMNS: Final = ("seq", "event", "step", "status", "occurredAt", "attempts", "nextTryAt", "lastError")
-_ERROR_WIDTH: Final = 80
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _reason_option = click.option("--reason", help="Why; it is kept in the audit.")
@@ -52,7 +51,7 @@ def list_(limit: int, cursor: str | None, as_json: bool) -> None:
         return await operations.failing(limit=limit, cursor=cursor), list(await operations.shards())
 
     page, shards = _operate(work)
-    failing, states = [_failing(row) for row in page.rows], [_shard(state) for state in shards]
+    failing, states = [failing_fields(row) for row in page.rows], [shard_fields(state) for state in shards]
     if as_json:
         print_json({"failing": failing, "nextCursor": page.next_cursor, "shards": states})
         return
@@ -63,7 +62,7 @@ def list_(limit: int, cursor: str | None, as_json: bool) -> None:
     if not failing:
         click.echo("nothing fails")
         return
-    print_table([_shortened(row) for row in failing], _FAILING_COLUMNS)
+    print_table([shortened(row) for row in failing], _FAILING_COLUMNS)
     if page.next_cursor is not None:
         click.echo(f"more: --cursor {page.next_cursor}")
 
@@ -75,13 +74,13 @@ def list_(limit: int, cursor: str | None, as_json: bool) -> None:
 def show(job_id: UUID, from_seq: int, as_json: bool) -> None:
     """Show the events of one run: PENDING, FAILED (blocked) or PUBLISHED."""
     outbox = _operate(lambda operations: operations.outbox(job_id, from_seq=from_seq))
-    fields, events = _run(outbox), _events(outbox)
+    fields, events = run_fields(outbox), events_fields(outbox)
     if as_json:
         print_json({**fields, "events": events, "nextSeq": outbox.next_seq})
         return
     print_fields(fields)
     click.echo()
-    print_table([_shortened(event) for event in events], _EVENT_COLUMNS)
+    print_table([shortened(event) for event in events], _EVENT_COLUMNS)
     if outbox.next_seq is not None:
         click.echo(f"more: --from {outbox.next_seq}")
 
@@ -231,66 +230,3 @@ def _tell(progress: Progress) -> None:
     text = f"{progress.looked_at} runs looked at, {progress.events} events of {progress.runs} runs queued"
     wait = ", waiting for the relays" if progress.waiting else ""
     click.echo(f"\r\033[K{text}{wait}", nl=False, err=True)
-
-
-def _failing(row: FailingRow) -> Json:
-    return {
-        "status": "FAILED" if row.blocked else "PENDING",
-        "key": str(row.job_id) if row.job_id is not None else f"letter {row.letter_id}",
-        "jobId": str(row.job_id) if row.job_id is not None else None,
-        "letterId": row.letter_id,
-        "seq": row.seq,
-        "shard": row.shard,
-        "attempts": row.attempts,
-        "nextTryAt": None if row.blocked else _time(row.next_try_at),
-        "lastError": row.last_error,
-    }
-
-
-def _shard(state: ShardState) -> Json:
-    return {
-        "shard": state.shard,
-        "holder": state.lease_owner if state.live else None,
-        "leaseUntil": _time(state.lease_until) if state.live else None,
-        "backlog": state.backlog,
-        "backlogIsMore": state.backlog >= MOST_COUNTED,
-        "oldestAt": _time(state.oldest_at),
-    }
-
-
-def _run(outbox: Outbox) -> Json:
-    return {
-        "jobId": str(outbox.job_id),
-        "tenant": outbox.tenant_id,
-        "workflow": outbox.workflow_name,
-        "status": outbox.status,
-        "shard": outbox.shard,
-        "error": outbox.error,
-    }
-
-
-def _events(outbox: Outbox) -> list[Json]:
-    return [
-        {
-            "seq": event.seq,
-            "eventId": str(event.event_id),
-            "event": event.type.name,
-            "step": event.step,
-            "status": event.status,
-            "occurredAt": _time(event.occurred_at),
-            "attempts": event.attempts,
-            "nextTryAt": _time(event.next_try_at),
-            "lastError": event.last_error,
-            "skipReason": event.skip_reason,
-        }
-        for event in outbox.events
-    ]
-
-
-def _shortened(row: Json) -> Json:
-    error = "".join(c if c.isprintable() else " " for c in str(row["lastError"] or ""))
-    return {**row, "lastError": (error if len(error) <= _ERROR_WIDTH else error[: _ERROR_WIDTH - 1] + "…") or None}
-
-
-def _time(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()
