@@ -26,7 +26,7 @@ class StartReason(StrEnum):
     AGREED = "both positions agree"
     COMMITTED_LOWER = "Kafka's committed offset is lower than the stored position"
     STORED_LOWER = "the stored position is lower than Kafka's committed offset"
-    ONLY_COMMITTED = "only Kafka's committed offset is known"
+    ONLY_COMMITTED = "only Kafka's committed offset is known: the rows that it stands for are gone"
     ONLY_STORED = "only the stored position is known"
     FLOOR = "the positions lie under the floor"
     TOPIC_REPLACED = "the topic was deleted and made again"
@@ -55,8 +55,9 @@ def start_of(committed: int | None, stored: Position | None, topic_id: str, boun
     """Decide where reading begins.
 
     Both positions may be wrong in one direction only: too low is harmless, since rows are made once per job id. So the
-    lower one is taken. A position of another topic, or beyond the end of the log, says nothing about this log, which is
-    then read from its beginning.
+    lower one is taken. Rows come before offsets: a committed offset without a stored position stands for rows that a
+    database which was put back has lost, so everything that is still there is read. A position of another topic, or
+    beyond the end of the log, says nothing about this log, which is then read from its beginning.
 
     Args:
         committed: The group's committed offset, None when there is none.
@@ -72,6 +73,8 @@ def start_of(committed: int | None, stored: Position | None, topic_id: str, boun
         return Start(max(bounds.start, floor if floor <= bounds.end else 0), StartReason.BEYOND_END)
     if not known:
         return Start(max(bounds.start, floor), StartReason.FIRST)
+    if stored is None and min(known) >= bounds.start:
+        return Start(bounds.start, StartReason.ONLY_COMMITTED)
     wanted, why = max(min(known), floor), _why(committed, stored)
     if wanted >= bounds.start:
         return Start(wanted, StartReason.FLOOR if floor > min(known) else why)

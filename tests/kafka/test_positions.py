@@ -7,7 +7,8 @@ import pytest
 from schemas.errors import StoreUnavailable
 from store.database import Database
 from store.positions import Positions
-from store.records import Position
+from store.records import Position, PositionMove
+from store.submit import IntakeBatch, Submits
 from streams.kafka.assignment import Partition
 from streams.kafka.identities import Identities
 from streams.kafka.positions import Bounds, Start, StartingPoints, StartReason, start_of
@@ -35,7 +36,7 @@ def stored(offset: int, *, floor: int = 0, topic_id: str = NOW) -> Position:
         pytest.param(0, stored(5), (0, 9), Start(0, StartReason.COMMITTED_LOWER), id="an operator went back to zero"),
         pytest.param(8, stored(5), (0, 9), Start(5, StartReason.STORED_LOWER), id="the database was put back"),
         pytest.param(None, stored(5), (0, 9), Start(5, StartReason.ONLY_STORED), id="Kafka forgot the group"),
-        pytest.param(5, None, (0, 9), Start(5, StartReason.ONLY_COMMITTED), id="an empty database"),
+        pytest.param(5, None, (0, 9), Start(0, StartReason.ONLY_COMMITTED), id="put back to before it was read"),
         pytest.param(2, stored(2, floor=4), (0, 9), Start(4, StartReason.FLOOR), id="skipped by an operator"),
         pytest.param(None, stored(0, floor=4), (0, 9), Start(4, StartReason.FLOOR), id="skipped before it was read"),
         pytest.param(2, stored(6, floor=6), (0, 9), Start(6, StartReason.FLOOR), id="never back under the floor"),
@@ -121,6 +122,8 @@ def starting_points(database: Database, metrics: Metrics) -> StartingPoints:
 
 async def test_a_position_beyond_the_end_is_believed_only_when_the_end_stays_there(database: Database) -> None:
     starts = starting_points(database, Metrics())
+    move = PositionMove("t", 0, NOW, None, 9)
+    await Submits(database, on_committed=lambda payloads: None).batch(IntakeBatch("g", positions=[move]))
     lagging = _Log(9, Bounds(0, 4), Bounds(0, 9))
     assignment = await starts.assignment(1, [("t", 0)], lagging)
     assert (assignment.partitions["t", 0].next_offset, lagging.looks) == (9, 2)
