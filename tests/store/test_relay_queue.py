@@ -107,6 +107,18 @@ async def test_a_relay_that_is_gone_is_followed_when_its_leases_end(queue: Relay
     assert await held(queue, "a") == frozenset()
 
 
+async def test_ten_idle_relays_look_twice_a_second_together(queue: RelayQueue, sql: Sql) -> None:
+    """Each at half of its lease, and not earlier on account of the others: their leases end later than that."""
+    relays = [f"relay-{number}" for number in range(10)]
+    await settle(queue, relays)
+    looks = []
+    for owner in relays * 2:
+        await pass_time(sql, 0.4)
+        looks.append(await queue.lease_shards(owner=owner, lease_seconds=10))
+
+    assert {round(look.next_look_seconds, 1) for look in looks[10:]} == {5}
+
+
 async def test_leases_that_ran_out_and_nobody_took_are_renewed(queue: RelayQueue, sql: Sql) -> None:
     await queue.lease_shards(owner="a")
     await pass_time(sql, 100)
