@@ -3,7 +3,7 @@ PY ?= python3
 STAMP := .venv/installed
 RUN := .venv/bin/python -m
 
-.PHONY: help dev demo test check bench format clean
+.PHONY: help dev demo test chaos check bench format clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -16,6 +16,9 @@ demo: $(STAMP) ## Watch durable runs, through a failure, a killed worker and a p
 
 test: $(STAMP) ## Run every test; ARGS="-k intake" passes arguments to pytest
 	@$(RUN) pytest $(ARGS)
+
+chaos: $(STAMP) ## Kill workers, database and brokers under load (MINUTES=2; SEED=n repeats the choices of a run)
+	@$(RUN) tests.chaos --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED))
 
 check: $(STAMP) ## Check format, lint, types and import rules
 	@$(RUN) ruff format --check .

@@ -119,8 +119,6 @@ class Worker:
                 await self._load_workflows()
                 services = await self._services()
                 self._health = [self.web.health, *(s.health for s in services if s.health is not None)]
-                if self._relaying is not None:
-                    self._health.append(self._relaying.producer.health)
                 tasks = {asyncio.create_task(s.run(), name=s.name): s for s in services}
                 log.info("worker %s is up", self._owner)
                 return await self._supervise(tasks)

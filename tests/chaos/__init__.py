@@ -1,0 +1,1 @@
+"""Chaos: several workers under kills and outages, and an observer that knows only topics and SQL."""

@@ -1,0 +1,1 @@
+"""Outages of everything a worker needs, on real processes."""
