@@ -164,15 +164,18 @@ def republish(since: str, job_id: UUID | None, reason: str | None, as_json: bool
     since_seq, since_time = _since(since)
     if job_id is None and since_time is None:
         raise click.UsageError("a seq counts the events of one run: add --job-id, or give a time")
-    telling = not as_json and sys.stderr.isatty()
+    telling = sys.stderr.isatty()
 
     async def work(republish: Republish) -> Progress:
         if job_id is not None:
             return await republish.of_run(job_id, since_time=since_time, since_seq=since_seq, reason=reason)
-        progress = Progress(0, 0, 0)
+        progress, waited = Progress(0, 0, 0), False
         async for progress in republish.all_since(since_time or datetime.now(UTC), reason=reason):
             if telling:
                 _tell(progress)
+            elif progress.waiting and not waited:
+                click.echo("waiting for the relays: what is queued must go out first", err=True)
+            waited |= progress.waiting
         return progress
 
     async def on_store() -> Progress:
