@@ -179,6 +179,26 @@ async def test_a_worker_killed_at_a_move_repeats_the_step_in_hand_at_most(bench:
     assert bench.calls() == (way.calls if side == "before_commit" else way.calls_after)
 
 
+@pytest.mark.spec(66)
+async def test_a_run_whose_claims_kill_their_workers_is_dead_at_the_ceiling_and_takes_no_other_down(
+    bench: Bench,
+) -> None:
+    job_id = await bench.run(embed_text())
+    # A suspect is claimed by itself, after a look for others.
+    for passage in (1, 1, 2):
+        with closing(bench.worker(stop_at=f"claim.after_commit:{passage}")) as victim:
+            await victim.was_killed()
+        await bench.let_leases_run_out()
+    with closing(bench.worker()) as heir:
+        await bench.until_status(job_id, heir, *_TERMINAL)
+        assert await bench.ledger(job_id) == ["ACCEPTED", "DEAD"]
+        other = await bench.run(embed_text())
+        await bench.until_status(other, heir, "COMPLETED")
+    [row] = await select(bench.sql, "select lost_leases, error from workflow_run where status = 'DEAD'")
+    assert row["lost_leases"] == 3
+    assert row["error"].startswith("lease expired 3 times in a row, last held by worker/")
+
+
 @pytest.mark.parametrize("side", _SIDES)
 async def test_an_answer_whose_worker_is_killed_is_taken_once(bench: Bench, side: str) -> None:
     job_id = await bench.parked()

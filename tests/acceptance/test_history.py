@@ -62,6 +62,7 @@ async def test_live_workers_catch_up_with_a_database_that_was_put_back(fleet: Fl
         cut = [call for job_id in in_hand for call in fleet.calls(EMBED, job_id)]
         base_copy.put_back()
         assert all([await call.was_cut() for call in cut])
+        assert all(call.cut.is_set() for call in cut)
         assert await fleet.statuses(before) == {"COMPLETED": len(before)}
     everything = [*before, *known, *lost, *in_hand]
     await fleet.until_all(everything, "COMPLETED", seconds=60)

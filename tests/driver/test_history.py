@@ -18,6 +18,7 @@ async def test_calls_in_flight_are_cut_at_once_and_their_runs_begin_again_as_the
             history.see(_FAR_AHEAD)
             await worker.database.look_at_history()
             assert await call.was_cut()
+            assert call.cut.is_set()
             await hold.arrived()
             assert history.changes == 1
         row = await world.until_status(job_id, "COMPLETED")
