@@ -9,6 +9,8 @@ from store.prune import Prune
 from streams.dev.postgres import EmbeddedPostgres
 from streams.driver.pruning import Pruning
 from streams.metrics import Metrics
+from streams.settings import load_settings
+from streams.worker import Worker
 from tests.driver.world import until
 from tests.store.samples import Sql, connected, select_one
 
@@ -65,3 +67,24 @@ async def test_an_outage_is_waited_out(own_postgres: EmbeddedPostgres) -> None:
         async with connected(own_postgres.url()) as sql:
             await sql.execute(OLD_RUNS)
             await until(lambda: metrics.registry.get_sample_value("workflow_runs_runs_pruned_total") == 20)
+
+
+async def test_a_worker_with_the_role_prunes_by_its_settings(database_url: str) -> None:
+    settings = load_settings(database_url=database_url, roles="runs", health_bind="", prune_after_seconds=9 * 86_400)
+    async with connected(database_url) as sql:
+        await sql.execute(OLD_RUNS)
+        await sql.execute(b"""update run set completed_at = now() - interval '10 d'
+                               where job_id in (select job_id from run order by job_id limit 5)""")
+        worker = Worker(settings)
+        running = asyncio.create_task(worker.run())
+
+        async def remembered() -> int:
+            return int(await select_one(sql, "select count(*) from pruned_run"))
+
+        for _ in range(1_000):
+            if await remembered():
+                break
+            await asyncio.sleep(0.02)
+        assert await remembered() == 5
+        worker.stop()
+        assert await running == 0
