@@ -17,6 +17,7 @@ WorkerError                      retryable  HTTP
 ├── MigrationRefused             no         500   the database's tables are not those that this program knows
 ├── RecordRefused                no         422   Kafka refuses this one record, whenever it is sent
 ├── StoreUnavailable             yes        503   Postgres gave no answer: repeat the call
+│   └── TablesRefuse             yes        503   a constraint that this program does not know stands against a row
 ├── BrokerUnavailable            yes        503   Kafka gave no answer: repeat the call
 ├── RegistryUnavailable          yes        503   the schema registry gave no answer: repeat the call
 ├── SegmentInterrupted           no         409   a segment was stopped from outside: not a failure
@@ -190,6 +191,18 @@ class StoreUnavailable(WorkerError):
 
     retryable = True
     http_status = 503
+
+
+class TablesRefuse(StoreUnavailable):
+    """A constraint that this program does not know stands against a row: the tables are not those it was written for.
+
+    Nothing was written. What was sent is not at fault, so it is kept until the tables or the program are mended.
+    `constraint` names it, empty where Postgres does not say.
+    """
+
+    def __init__(self, message: str, *, constraint: str) -> None:
+        super().__init__(message)
+        self.constraint = constraint
 
 
 class BrokerUnavailable(WorkerError):

@@ -48,7 +48,8 @@ class Topic:
     """One topic as it should be.
 
     `config` has Kafka's names and texts. A dead-letter topic has no `formats` and no `subject`: its values are whatever
-    they were. `tenant` owns the records of a topic that is read.
+    they were. `tenant` owns the records of a topic that is read; where it is None the header `tenant_header` of each
+    record says whose it is.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Topic:
     replication: int
     config: Mapping[str, str]
     tenant: str | None
+    tenant_header: str | None = None
 
     @property
     def max_message_bytes(self) -> int:
@@ -178,12 +180,13 @@ class _TopicsReader:
         partitions = entry.whole("partitions", None, most=_MOST_PARTITIONS)
         replication = entry.whole("replication", DEFAULT_REPLICATION, most=_MOST_REPLICATION)
         config = {CLEANUP_POLICY: "delete", **_config(entry)}
-        tenant = None
+        tenant = tenant_header = None
         if role in _READ_ROLES:
-            tenant = _tenant(entry)
+            tenant, tenant_header = _tenant(entry)
             self._letters_of[name] = entry.text("dead_letters", f"{name}{DEAD_LETTERS_SUFFIX}") or ""
         entry.end(_READ_KEYS if role in _READ_ROLES else _SOURCE_KEYS)
-        return Topic(name, role, formats, subject, partitions, replication, MappingProxyType(config), tenant)
+        settled = MappingProxyType(config)
+        return Topic(name, role, formats, subject, partitions, replication, settled, tenant, tenant_header)
 
     def _letters(self, source: Topic) -> Topic:
         name = self._letters_of[source.name]
@@ -212,15 +215,29 @@ class _TopicsReader:
                 self._problems.append(f"{name}: Kafka takes no topic of this name beside {other}")
 
 
-def _tenant(entry: Section) -> str:
+def is_tenant(value: object) -> bool:
+    """Whether *value* can name a tenant: a text of 1 to 200 characters that can be stored, not blank at its ends."""
+    return (
+        isinstance(value, str)
+        and 1 <= len(value) <= limits.NAME
+        and value == value.strip()
+        and unstorable(value) is None
+    )
+
+
+def _tenant(entry: Section) -> tuple[str | None, str | None]:
+    """Return the tenant of every record, or the name of the header that says which."""
     value = entry.take("tenant", DEFAULT_TENANT)
     if isinstance(value, Mapping):
-        entry.report("tenant", "a tenant from a header is not served by this version")
-    elif not isinstance(value, str) or not 1 <= len(value) <= limits.NAME or unstorable(value):
-        entry.report("tenant", f"is not a text of 1 to {limits.NAME} characters")
+        header = value.get("header")
+        if set(value) == {"header"} and isinstance(header, str) and header:
+            return None, header
+        entry.report("tenant", "from a header is written {header: name}, and nothing else")
+    elif isinstance(value, str) and is_tenant(value):
+        return value, None
     else:
-        return value
-    return DEFAULT_TENANT
+        entry.report("tenant", f"is not a text of 1 to {limits.NAME} characters without blanks around it")
+    return DEFAULT_TENANT, None
 
 
 def _config(entry: Section) -> dict[str, str]:

@@ -120,6 +120,15 @@ class Queries:
             raise StoreUnavailable("the server takes no writes: it is read-only")
         return int(rows[0]["queued"])
 
+    async def queued_targets(self, *, targets: int = 100, limit: int = 10_000) -> dict[str, int]:
+        """Return the five targets that most due runs wait for, most first, with their numbers.
+
+        The first *targets* by name are looked at, and each is counted up to *limit*.
+        """
+        params = {"targets": targets, "limit": limit, "now": None}
+        rows: list[dict[str, Any]] = await self._database.rows("queries/queued_targets", params)
+        return {row["target"]: row["queued"] for row in rows}
+
 
 def _summary(row: dict[str, Any]) -> RunSummary:
     return RunSummary(**{**row, "status": Status(row["status"])})

@@ -173,13 +173,15 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class PositionMove:
-    """A compare-and-set of one partition's position. `expected` None means: no row yet."""
+    """A compare-and-set of one partition's position and floor. `expected` None means: no row yet."""
 
     topic: str
     partition: int
     topic_id: str
     expected: int | None
     next_offset: int
+    expected_floor: int = 0
+    floor_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

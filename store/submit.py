@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from schemas.errors import ContentRefused, MoveRefused, StoreUnavailable
+from schemas.errors import ContentRefused, MoveRefused, StoreUnavailable, TablesRefuse
 from schemas.events import Status
 from store.database import CommitPoint, Database, Transaction, passes
 from store.dead_letters import lock_held, refuse_held, remove_letter, write_letters
@@ -167,7 +167,10 @@ class Submits:
                     raise
                 lost = error
             except psycopg.IntegrityError as error:
-                raise StoreUnavailable(f"the tables refuse what this program writes: {error}") from error
+                raise TablesRefuse(
+                    f"the tables refuse what this program writes: {error.diag.message_primary}",
+                    constraint=error.diag.constraint_name or "",
+                ) from error
             except MoveRefused as error:
                 raise ContentRefused(str(error)) from error
             else:

@@ -19,6 +19,14 @@ class Metrics:
         self.intake_records_lost = self._counter(
             "intake_records_lost_total", "Records that retention removed before they were read.", "topic"
         )
+        self.intake_lag = self._partition_gauge("intake_lag", "Offsets that are not read yet.")
+        self.intake_retention_left = self._partition_gauge(
+            "intake_retention_left_seconds", "How long retention keeps the oldest record that is not read, at least."
+        )
+        self.intake_refusals = self._counter(
+            "intake_refusals_total", "Times a constraint that is not known here stood against a record.", "constraint"
+        )
+        self.intake_held_back = self._gauge("intake_held_back", "1 while intake reads nothing since too much is queued.")
         self.intake_rebuilds = self._counter("intake_rebuilds_total", "Times the intake app was rebuilt after a crash.")
         self.claims = self._counter("claims_total", "Runs claimed.")
         self.held_runs = self._gauge("held_runs", "Runs this process holds now.")
@@ -49,6 +57,9 @@ class Metrics:
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"workflow_runs_{name}", meaning, registry=self.registry)
+
+    def _partition_gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(f"workflow_runs_{name}", meaning, ("topic", "partition"), registry=self.registry)
 
     def _histogram(self, name: str, meaning: str) -> Histogram:
         buckets = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900)

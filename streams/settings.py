@@ -106,6 +106,9 @@ class Settings(BaseSettings):
 
     batch_records: int = Field(500, ge=1, le=10_000, description="Records in one intake transaction, at most.")
     batch_bytes: int = Field(8 << 20, ge=1 << 16, le=1 << 30, description="Bytes in one intake transaction, at most.")
+    max_queued: int = Field(
+        100_000, ge=1, le=100_000_000, description="Due queued runs from which on intake reads no more for a while."
+    )
     held_seconds: float = Field(
         600, ge=0, le=86_400, description="How long a record waits for a schema that the registry does not know yet."
     )

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from schemas.errors import ContentRefused, ContractError, RegistryUnavailable, StoreUnavailable, UnknownSchema
+from schemas.errors import (
+    ContentRefused,
+    ContractError,
+    RegistryUnavailable,
+    StoreUnavailable,
+    TablesRefuse,
+    UnknownSchema,
+)
 from schemas.topics import Topic
 from store.records import DeadLetter, Submission, SubmitOutcome
 from store.submit import CONFLICT_CODE, BatchResult, IntakeBatch, IntakeRecord, refusal_of
@@ -22,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 2.0
+_DRIFT: Final = 10
 
 _Result = TypeVar("_Result")
 
@@ -69,6 +77,7 @@ class Accept:
         self._registry = registry
         self._batches = batches
         self._metrics = metrics
+        self._refusals = 0
         self.waits_for: str | None = None
         """The outage that holds a batch now; None while none does."""
 
@@ -104,15 +113,39 @@ class Accept:
             letters=[one.letter for one in decided if one.submission is None],
             positions=moves,
         )
+        send = partial(self._batches.batch, batch) if len(decided) > 1 else partial(self._send_alone, batch, decided[0])
         try:
-            result = await self._patiently(assignment, partial(self._batches.batch, batch))
-        except ContentRefused as error:
+            result = await self._patiently(assignment, send)
+        except (ContentRefused, TablesRefuse) as error:
             await self._write_apart(assignment, decided, error)
             return
+        self._refusals = 0
         assignment.moved(moves)
         self._count(batch, result)
 
-    async def _write_apart(self, assignment: Assignment, decided: Sequence[_Decided], refusal: ContentRefused) -> None:
+    async def _send_alone(self, batch: IntakeBatch, decided: _Decided) -> BatchResult:
+        """Write the batch of one record. Tables that refuse it are away, and the hold names the record and the way out.
+
+        No constraint makes a record a dead letter: what a record can break, our own checks refuse before. So the first
+        refusal is a sign that tables and program do not fit, and after ten in a row it is told as an error.
+        """
+        try:
+            return await self._batches.batch(batch)
+        except TablesRefuse as error:
+            self._refusals += 1
+            self._metrics.intake_refusals.labels(error.constraint).inc()
+            topic, partition, offset = decided.record.topic, decided.record.partition, decided.record.offset
+            told = (
+                f"{topic}[{partition}] offset {offset}: {error}; mend the tables, or leave the record out for ever with"
+                f" `workflow-runs intake skip {topic} {partition} --to {offset + 1} --reason ...`"
+            )
+            if self._refusals == _DRIFT:
+                _log.error("refused ten times in a row: %s", told)
+            raise StoreUnavailable(told) from error
+
+    async def _write_apart(
+        self, assignment: Assignment, decided: Sequence[_Decided], refusal: ContentRefused | TablesRefuse
+    ) -> None:
         if len(decided) > 1:
             middle = len(decided) // 2
             await self._write(assignment, decided[:middle])
@@ -126,12 +159,14 @@ class Accept:
         await self._write(assignment, [_Decided(alone.record, letter, None)])
 
     async def _patiently(self, assignment: Assignment, work: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Do *work*, again and again while something that it needs is away."""
+        """Do *work*, again and again while something that it needs is away. TablesRefuse is left to the caller."""
         delay = _FIRST_DELAY_SECONDS
         try:
             while True:
                 try:
                     return await work()
+                except TablesRefuse:
+                    raise
                 except (StoreUnavailable, RegistryUnavailable) as error:
                     self._holds(str(error))
                 await assignment.pause(delay * random.uniform(0.5, 1))

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from schemas.errors import ContractError
@@ -14,7 +13,6 @@ from schemas.topics import Format
 from streams.kafka.records import Record
 
 _REQUEST: Final = WorkflowRunRequest.DESCRIPTOR.full_name
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TRACE: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -45,16 +43,6 @@ async def decode(record: Record, formats: Sequence[Format], registry: Registry) 
         raise ContractError(f"the value is a {name}, not a {_REQUEST}", code="other-message")
     # By its name the message is ours, wherever it stands in a schema text that somebody else wrote.
     return decode_protobuf(frame.payload, INDEXES[WorkflowRunRequest])
-
-
-def record_time(record: Record) -> datetime | None:
-    """Return the record's own time; None where it has none, or none that is a date."""
-    if record.timestamp_ms < 0:
-        return None
-    try:
-        return _EPOCH + timedelta(milliseconds=record.timestamp_ms)
-    except OverflowError:
-        return None
 
 
 def trace_context(record: Record) -> str | None:

@@ -27,6 +27,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "migrate": "migrate",
     "topics": "topics",
     "dead-letters": "dead_letters",
+    "intake": "intake",
     "schemas": "schemas",
     "relay": "relay",
 }

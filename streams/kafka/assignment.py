@@ -1,14 +1,27 @@
 """What this worker may read at the moment, and how far the rows of each partition have come."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from store.records import PositionMove
 
 Partition = tuple[str, int]
 """Topic and number."""
+
+_MOST_GAPS: Final = 1_000  # between two looks, a second apart
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets from `begin` up to below `end` that were never handed out: markers, compaction, or lost records."""
+
+    partition: Partition
+    begin: int
+    end: int
 
 
 class AssignmentEnded(Exception):
@@ -21,11 +34,25 @@ class AssignedPartition:
 
     `stored` is the position in the database as this worker read it at the start or wrote it last, None where there is
     none: what a compare-and-set must find. `next_offset` is where the next fetched record can stand at the earliest.
+    `is_of_this_log` is False while the stored position is of a log that is gone. `stored_floor` belongs to `stored`,
+    `floor` is what of it holds for this log.
     """
 
     topic_id: str
     stored: int | None
     next_offset: int
+    is_of_this_log: bool = True
+    stored_floor: int = 0
+    floor: int = 0
+
+    @property
+    def unread_from(self) -> int:
+        """The lowest offset that may not be stored, as far as this log is concerned."""
+        return self.stored if self.stored is not None and self.is_of_this_log else 0
+
+    def advanced(self, next_offset: int) -> int:
+        """Return the position once everything below *next_offset* is stored: records read again never set it back."""
+        return next_offset if self.stored is None or not self.is_of_this_log else max(next_offset, self.stored)
 
 
 class Assignment:
@@ -46,6 +73,8 @@ class Assignment:
         self._idle = asyncio.Event()
         self._idle.set()
         self._room = asyncio.Event()
+        self._gaps: list[Gap] = []
+        self._gap_seen = asyncio.Event()
 
     @property
     def ended(self) -> bool:
@@ -55,6 +84,7 @@ class Assignment:
         """Let no further work begin. Work that waits for something raises AssignmentEnded."""
         self._ended.set()
         self._room.set()
+        self._gap_seen.set()
 
     async def pause(self, seconds: float) -> None:
         """Sleep, but no longer than the assignment lasts.
@@ -95,8 +125,24 @@ class Assignment:
         state = self.partitions[partition]
         if first_offset < state.next_offset:
             return False
+        if first_offset > state.next_offset and len(self._gaps) < _MOST_GAPS:
+            self._gaps.append(Gap(partition, state.next_offset, first_offset))
+            self._gap_seen.set()
         state.next_offset = last_offset + 1
         return True
+
+    async def gap_within(self, seconds: float) -> bool:
+        """Wait until offsets were passed over, but no longer than *seconds*, nor than the assignment lasts."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._gap_seen.wait(), seconds)
+        return bool(self._gaps)
+
+    def take_gaps(self) -> list[Gap]:
+        """Return the gaps that were seen since the last call."""
+        taken, self._gaps = self._gaps, []
+        if not self.ended:
+            self._gap_seen.clear()
+        return taken
 
     def buffered(self, size: int) -> None:
         """Note one record of *size* bytes as waiting to be stored."""
@@ -123,7 +169,9 @@ class Assignment:
                 partition=partition[1],
                 topic_id=self.partitions[partition].topic_id,
                 expected=self.partitions[partition].stored,
-                next_offset=next_offset,
+                next_offset=self.partitions[partition].advanced(next_offset),
+                expected_floor=self.partitions[partition].stored_floor,
+                floor_offset=self.partitions[partition].floor,
             )
             for partition, next_offset in next_offsets.items()
         ]
@@ -131,4 +179,6 @@ class Assignment:
     def moved(self, moves: Iterable[PositionMove]) -> None:
         """Note *moves* as committed."""
         for move in moves:
-            self.partitions[move.topic, move.partition].stored = move.next_offset
+            state = self.partitions[move.topic, move.partition]
+            state.stored, state.is_of_this_log = move.next_offset, True
+            state.stored_floor = move.floor_offset

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from store.positions import Positions
 from store.records import Position
-from streams.kafka.assignment import AssignedPartition, Assignment, Partition
+from streams.kafka.assignment import AssignedPartition, Assignment, Gap, Partition
 from streams.kafka.identities import Identities
 from streams.metrics import Metrics
 
@@ -93,6 +93,13 @@ def _why(committed: int | None, stored: Position | None) -> StartReason:
     return StartReason.STORED_LOWER if committed > stored.next_offset else StartReason.AGREED
 
 
+def _floor_of(stored: Position | None, start: Start) -> int:
+    """Return the floor that holds for the log as it is. That of a log that is gone would hide records of this one."""
+    if stored is None or start.why is StartReason.TOPIC_REPLACED or start.offset < stored.floor_offset:
+        return 0
+    return stored.floor_offset
+
+
 class Log(Protocol):
     """The consumer's view of its partitions. Both raise BrokerUnavailable when there is no answer."""
 
@@ -149,6 +156,9 @@ class StartingPoints:
                 topic_id=identities.topic_ids[partition[0]],
                 stored=None if position is None else position.next_offset,
                 next_offset=start.offset,
+                is_of_this_log=start.why not in (StartReason.TOPIC_REPLACED, StartReason.BEYOND_END),
+                stored_floor=0 if position is None else position.floor_offset,
+                floor=_floor_of(position, start),
             )
         return Assignment(number, identities.cluster_id, assigned)
 
@@ -163,6 +173,30 @@ class StartingPoints:
             if identities.topic_ids[topic] != state.topic_id:
                 return topic
         return None
+
+    async def changed_by_hand(self, assignment: Assignment) -> Partition | None:
+        """Return a partition of *assignment* whose stored position an operator changed; None when there is none.
+
+        One that another reader moved on is none: the next batch finds out. A position goes back by hand alone.
+
+        Raises:
+            StoreUnavailable: no answer.
+        """
+        before = {p: (state.unread_from, state.stored_floor) for p, state in assignment.partitions.items()}
+        stored = await self._positions.read(self._group_id, sorted({topic for topic, _ in before}))
+        for partition, (unread_from, floor) in before.items():
+            position = stored.get(partition)
+            offset, floor_now = (position.next_offset, position.floor_offset) if position is not None else (0, 0)
+            if offset < unread_from or floor_now not in (floor, assignment.partitions[partition].stored_floor):
+                return partition
+        return None
+
+    def report_gap(self, assignment: Assignment, gap: Gap, bounds: Bounds) -> None:
+        """Tell of what retention removed of *gap*, whose end was just read: what lies below the log's beginning."""
+        end = min(gap.end, bounds.start)
+        if end > gap.begin:
+            topic_id = assignment.partitions[gap.partition].topic_id
+            self._count_lost(gap.partition, topic_id, Start(end, StartReason.RETENTION, lost=end - gap.begin))
 
     async def _starts(
         self,

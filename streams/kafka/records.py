@@ -2,11 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from store.records import Headers, RecordIdentity
 
 _NULL = b"\x00"
 _PRESENT = b"\x01"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,16 @@ class Record:
             timestamp_ms=self.timestamp_ms,
             content_hash=content_hash(self.key, self.value),
         )
+
+
+def time_of(timestamp_ms: int) -> datetime | None:
+    """Return a record's own time; None where it has none, or none that is a date."""
+    if timestamp_ms < 0:
+        return None
+    try:
+        return _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return None
 
 
 def content_hash(key: bytes | None, value: bytes | None) -> bytes:

@@ -20,6 +20,22 @@ def test_a_position_moves_from_what_was_read_and_then_from_what_was_written() ->
     assert here.moves({("t", 0): 7}) == [PositionMove("t", 0, "id", expected=3, next_offset=7)]
 
 
+def test_records_read_again_never_set_the_position_back() -> None:
+    here = assignment(stored=50, next_offset=10)
+    moves = here.moves({("t", 0): 30})
+    assert moves == [PositionMove("t", 0, "id", expected=50, next_offset=50)]
+    here.moved(moves)
+    assert here.moves({("t", 0): 60}) == [PositionMove("t", 0, "id", expected=50, next_offset=60)]
+
+
+def test_a_position_of_a_log_that_is_gone_is_set_back() -> None:
+    here = Assignment(1, "cluster", {("t", 0): AssignedPartition("id", 50, 0, is_of_this_log=False)})
+    moves = here.moves({("t", 0): 30})
+    assert moves == [PositionMove("t", 0, "id", expected=50, next_offset=30)]
+    here.moved(moves)
+    assert here.moves({("t", 0): 20}) == [PositionMove("t", 0, "id", expected=30, next_offset=30)]
+
+
 def test_a_log_that_goes_back_is_noticed_and_gaps_are_not_minded() -> None:
     here = assignment()
     assert here.fetched(("t", 0), 5, 9)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -199,7 +200,8 @@ async def test_a_position_goes_back_and_to_a_topic_made_anew_when_its_reader_say
 async def test_a_position_keeps_the_floor_that_was_set_for_it(submits: Submits, sql: Sql) -> None:
     await submits.batch(IntakeBatch(GROUP, (), (), [position(10)]))
     await sql.execute(b"update intake_position set floor_offset = 8")
-    await submits.batch(IntakeBatch(GROUP, (), (), [position(12, 10)]))
+    moved = replace(position(12, 10), expected_floor=8, floor_offset=8)
+    await submits.batch(IntakeBatch(GROUP, (), (), [moved]))
 
     assert await select(sql, "select next_offset, floor_offset from intake_position") == [
         {"next_offset": 12, "floor_offset": 8}

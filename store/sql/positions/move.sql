@@ -1,8 +1,9 @@
 -- Moves positions from the values that their reader knows, and begins those it found none of. Answers what was moved;
--- positions/look.sql tells about the others. Locks go in one order, so that two readers never wait for each other.
+-- positions/read.sql tells about the others. Locks go in one order, so that two readers never wait for each other.
 with asked as materialized (
   select * from json_to_recordset(%(moves)s::json) as move(
-    topic text, partition integer, topic_id text, expected bigint, next_offset bigint)
+    topic text, partition integer, topic_id text, expected bigint, next_offset bigint,
+    expected_floor bigint, floor_offset bigint)
   order by topic, partition
 ), held as materialized (
   select asked.*
@@ -10,11 +11,11 @@ with asked as materialized (
     cross join lateral (
       select from intake_position position
        where position.group_id = %(group_id)s and position.topic = asked.topic and position.partition = asked.partition
-         and position.next_offset = asked.expected
+         and position.next_offset = asked.expected and position.floor_offset = asked.expected_floor
          for no key update) locked
 ), moved as (
   update intake_position position
-     set topic_id = held.topic_id, next_offset = held.next_offset,
+     set topic_id = held.topic_id, next_offset = held.next_offset, floor_offset = held.floor_offset,
          updated_at = greatest(coalesce(%(now)s::timestamptz, now()), position.updated_at + interval '1 microsecond')
     from held
    where position.group_id = %(group_id)s and position.topic = held.topic and position.partition = held.partition
