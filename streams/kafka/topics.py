@@ -128,8 +128,8 @@ def outlives_memory(topic: str, config: Mapping[str, str], remember_seconds: flo
         return None
     return Finding(
         topic,
-        f"{RETENTION} must be below REMEMBER_SECONDS ({remember_seconds:.0f} s): a request that is read when runs of its"
-        " age are forgotten is a dead letter",
+        f"{RETENTION} must be below REMEMBER_SECONDS ({remember_seconds:.0f} s): a request that is read when runs of"
+        " its age are forgotten is a dead letter",
     )
 
 
