@@ -55,17 +55,24 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         self.number = 0
         await super().on_partitions_assigned(assigned, generation_id)
 
-    async def fetched(self, partitions: set[TP], seconds: float, most: int) -> "tuple[int, Mapping[TP, list[Any]]]":
-        """Return fetched records, and the number of the assignment they were fetched under.
+    async def fetched(self, number: int, partitions: set[TP], seconds: float, most: int) -> "Mapping[TP, list[Any]]":
+        """Return records fetched under assignment *number*; none when it is not the one whose positions were sought.
 
         The client has positions of its own before ours are sought: what it fetched from there is never looked at.
+        Another assignment may have begun while this waited: what was taken from its records is put back.
         """
-        if not self.number:
+        if self.number != number:
             await asyncio.sleep(_NOTHING_TO_READ_SECONDS)
-            return 0, {}
-        records = await self._fetch_records(self._ensure_consumer(), partitions, timeout=seconds, max_records=most)
-        # No other task ran since the records were taken: the number is that of their positions.
-        return self.number, records if self.number else {}
+            return {}
+        client = self._ensure_consumer()
+        records = await self._fetch_records(client, partitions, timeout=seconds, max_records=most)
+        # No other task ran since the records were taken: they are of the assignment that is current here.
+        if self.number == number:
+            return records
+        if self.number:
+            for partition, taken in records.items():
+                client.seek(TopicPartition(partition.topic, partition.partition), taken[0].offset)
+        return {}
 
     async def seek_all(self, number: int, offsets: Mapping[Partition, int]) -> None:
         """Begin assignment *number* at *offsets*, which name every partition of it."""

@@ -96,15 +96,18 @@ class IntakeConsumer(driver.Consumer):
             await asyncio.wait_for(self._begun.wait(), _SEEK_PATIENCE_SECONDS)
 
     async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> Mapping[TP, list[Any]]:
-        if self.current is None:
+        # The one that reading was let go on for: the records of a later one would be thrown away by Faust.
+        assignment = self.current
+        if assignment is None:
             await asyncio.sleep(_NOTHING_TO_READ_SECONDS)
             return {}
-        if not await self._room(self.current, timeout):
+        if not await self._room(assignment, timeout):
             return {}
         most = self.app.conf.broker_max_poll_records
-        number, fetched = await self.in_thread(self._thread.fetched(active_partitions or set(), timeout, most))
-        assignment = self.current
-        if assignment is None or assignment.number != number:
+        fetched = await self.in_thread(
+            self._thread.fetched(assignment.number, active_partitions or set(), timeout, most)
+        )
+        if assignment is not self.current:
             return {}
         for partition, records in fetched.items():
             if not assignment.fetched((partition.topic, partition.partition), records[0].offset, records[-1].offset):
