@@ -19,7 +19,9 @@ from streams.agents.accept import Accept
 from streams.agents.held import HeldLetters
 from streams.agents.intake import add_intake_agent
 from streams.health import ServiceHealth
+from streams.kafka.backpressure import Backpressure
 from streams.kafka.identities import TopicIdentities
+from streams.kafka.log_reader import LogReader
 from streams.kafka.offsets import Offsets
 from streams.kafka.positions import StartingPoints
 from streams.kafka.registry import SchemaRegistry
@@ -27,6 +29,7 @@ from streams.kafka.retention_watch import RetentionWatch
 from streams.kafka.security import KafkaSecurity
 from streams.kafka.topic_admin import TopicAdmin
 from streams.kafka.transport import IntakeConsumer, IntakeTransport
+from streams.kafka.watch import PositionWatch
 from streams.metrics import Metrics
 from streams.parts.store import Store
 from streams.settings import Settings
@@ -35,9 +38,10 @@ _log = logging.getLogger(__name__)
 
 # aiokafka leaves the group for good after this long without a fetch; a full buffer or a spare worker fetches nothing.
 _NEVER_SECONDS: Final = 315_360_000.0
-_STOP_SECONDS: Final = 10.0
+# Of the 10 s that a stop may take; the rest is for the client's thread, by force if need be.
+_ORDERLY_STOP_SECONDS: Final = 6.5
+_CANCEL_SECONDS: Final = 1.0
 _FIRST_DELAY_SECONDS: Final = 0.5
-_LONGEST_DELAY_SECONDS: Final = 10.0
 # An App that ran this long had nothing wrong with it at the start: the next one is built soon.
 _GOOD_RUN_SECONDS: Final = 60.0
 
@@ -48,10 +52,7 @@ class GroupLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class IntakeSettings:
-    """What intake needs to know. A batch has at most `batch_records` records and about `batch_bytes` bytes.
-
-    Each `topic_watch_seconds` it asks whether the topic is still the one that it began to read.
-    """
+    """What intake needs to know. A batch has at most `batch_records` records and about `batch_bytes` bytes."""
 
     bootstrap: str
     security: KafkaSecurity
@@ -60,7 +61,15 @@ class IntakeSettings:
     session_timeout_seconds: float = 10.0
     batch_records: int = 500
     batch_bytes: int = 8 << 20
-    topic_watch_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What says where reading begins, what becomes of that, and when to read nothing. It outlives every App."""
+
+    starts: StartingPoints
+    watch: PositionWatch
+    backpressure: Backpressure
 
 
 class _NoProducer(BootStrategy):
@@ -75,7 +84,7 @@ def create_app(
     settings: IntakeSettings,
     *,
     accept: Accept,
-    starts: StartingPoints,
+    reading: Reading,
     folder: str,
     commit_point: CommitPoint = passes,
 ) -> faust.App:
@@ -84,7 +93,7 @@ def create_app(
     Args:
         settings: The cluster, the group and the topic.
         accept: What becomes of each batch.
-        starts: Where reading begins.
+        reading: Where and when it reads.
         folder: An existing folder of the App's own, for what Faust writes.
         commit_point: Awaited at `intake.before_offset`, between the rows of a batch and its offsets.
 
@@ -121,11 +130,12 @@ def create_app(
     app.transport = IntakeTransport(
         app.conf.broker_consumer,
         app,
-        starts=starts,
+        starts=reading.starts,
+        watch=reading.watch,
+        backpressure=reading.backpressure,
         offsets=offsets,
         read_ahead_records=2 * settings.batch_records,
         read_ahead_bytes=settings.batch_bytes,
-        topic_watch_seconds=settings.topic_watch_seconds,
     )
     add_intake_agent(
         app,
@@ -152,17 +162,19 @@ class IntakeService:
         settings: IntakeSettings,
         *,
         accept: Accept,
-        starts: StartingPoints,
+        reading: Reading,
         metrics: Metrics,
         commit_point: CommitPoint = passes,
         group_lost_seconds: float = 90.0,
+        longest_delay_seconds: float = 10.0,
     ) -> None:
         self._settings = settings
         self._accept = accept
-        self._starts = starts
+        self._reading = reading
         self._metrics = metrics
         self._commit_point = commit_point
         self._group_lost_seconds = group_lost_seconds
+        self._longest_delay_seconds = longest_delay_seconds
         self._app: faust.App | None = None
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
@@ -186,7 +198,7 @@ class IntakeService:
                 self._metrics.intake_rebuilds.inc()
                 _log.warning("intake is built anew in %.1f s: %s", delay, self._last_crash)
                 await self._unless_stopping(delay * random.uniform(0.9, 1.1))
-                delay = min(delay * 2, _LONGEST_DELAY_SECONDS)
+                delay = min(delay * 2, self._longest_delay_seconds)
         finally:
             self._ended.set()
 
@@ -211,13 +223,21 @@ class IntakeService:
             self._app._consumer.read_anew("the database was put back or failed over")
 
     def health(self) -> ServiceHealth:
-        """Ready while partitions can be read and stored; a worker to which none is assigned is ready too."""
+        """Ready while partitions can be read and stored; a worker to which none is assigned is ready too.
+
+        So is one that stands still because too much is queued: that is no fault, and the detail tells.
+        """
         if self._hung:
             return ServiceHealth("intake", alive=False, ready=False, detail="the app did not end: restart the process")
         waits_for = self._waits_for()
-        lost = ", ".join(f"{count} offsets of {topic}" for topic, count in sorted(self._starts.lost.items()))
-        told = [waits_for or "reading", *([f"lost to retention: {lost}"] if lost else [])]
-        return ServiceHealth("intake", alive=True, ready=waits_for is None, detail="; ".join(told))
+        lost = ", ".join(f"{count} offsets of {topic}" for topic, count in sorted(self._reading.starts.lost.items()))
+        held_back = self._reading.backpressure.reason
+        told = [
+            waits_for or (f"stands still: {held_back}" if held_back else "reading"),
+            self._reading.watch.told(),
+            f"lost to retention: {lost}" if lost else None,
+        ]
+        return ServiceHealth("intake", alive=True, ready=waits_for is None, detail="; ".join(filter(None, told)))
 
     def _waits_for(self) -> str | None:
         app = self._app
@@ -227,7 +247,7 @@ class IntakeService:
             return "the app starts or stops"
         consumer = app.consumer
         assert isinstance(consumer, IntakeConsumer)
-        if app.rebalancing or not app.tables.actives_ready or not app._fetcher.started:
+        if not _has_joined(app):
             return "the group is rebalancing"
         if not consumer.has_coordinator:
             return "no broker answers for the group"
@@ -239,7 +259,7 @@ class IntakeService:
             app = create_app(
                 self._settings,
                 accept=self._accept,
-                starts=self._starts,
+                reading=self._reading,
                 folder=folder,
                 commit_point=self._commit_point,
             )
@@ -252,17 +272,17 @@ class IntakeService:
                 self._last_crash = _reason(app, running)
             finally:
                 self._app = None
-                self._hung = not await _end(app)
                 for task in (running, watching, stopping):
                     task.cancel()
                 await asyncio.gather(running, watching, stopping, return_exceptions=True)
+                self._hung = not await _end(app)
 
     async def _watch(self, app: faust.App) -> None:
         """Crash the App when it is out of the group for too long: aiokafka can leave it and never come back."""
         last_joined = time.monotonic()
         while True:
             await asyncio.sleep(min(1.0, self._group_lost_seconds / 10))
-            if app.started and not app.rebalancing:
+            if _has_joined(app):
                 last_joined = time.monotonic()
             elif time.monotonic() - last_joined > self._group_lost_seconds:
                 await app.crash(GroupLost(f"out of the group for {self._group_lost_seconds:g} s"))
@@ -274,8 +294,19 @@ class IntakeService:
 
 
 async def _run(app: faust.App) -> None:
-    await app.start()
-    await app.wait_until_stopped()
+    """Start *app* and wait until it stops or crashes, be it in the middle of its start. Raises what that raised."""
+    over = asyncio.create_task(app.wait_until_stopped(), name="intake: app's end")
+    starting = asyncio.create_task(app.start(), name="intake: app's start")
+    try:
+        await asyncio.wait({over, starting}, return_when=asyncio.FIRST_COMPLETED)
+        if not over.done():
+            await starting
+            await over
+    finally:
+        # A start that is still under way would go on starting what is stopped.
+        over.cancel()
+        starting.cancel()
+        await asyncio.wait({over, starting}, timeout=_CANCEL_SECONDS)
 
 
 def _reason(app: faust.App, running: "asyncio.Task[None]") -> str:
@@ -287,18 +318,27 @@ def _reason(app: faust.App, running: "asyncio.Task[None]") -> str:
 
 async def _end(app: faust.App) -> bool:
     """Stop *app*, whatever state it is in. False: it did not end in time."""
-    stopping = asyncio.create_task(_finish(app), name="intake: stop")
+    consumer = app._consumer
+    assert consumer is None or isinstance(consumer, IntakeConsumer)
     # Waited for, not cancelled: Faust takes a cancellation for one of its own.
-    done, _ = await asyncio.wait({stopping}, timeout=_STOP_SECONDS)
-    if done and (error := stopping.exception()) is not None:
-        _log.warning("intake did not stop cleanly: %r", error)
-    return bool(done)
+    stopping = asyncio.create_task(_finish(app, consumer), name="intake: stop")
+    await asyncio.wait({stopping}, timeout=_ORDERLY_STOP_SECONDS)
+    ended = consumer is None or await consumer.end_client(by_force=not stopping.done())
+    await asyncio.wait({stopping}, timeout=_CANCEL_SECONDS)
+    if stopping.done() and (stopping.cancelled() or stopping.exception() is not None):
+        _log.warning("intake did not stop cleanly: %r", None if stopping.cancelled() else stopping.exception())
+    return ended and stopping.done()
 
 
-async def _finish(app: faust.App) -> None:
-    if isinstance(app._consumer, IntakeConsumer):
-        await app._consumer.finish()
+async def _finish(app: faust.App, consumer: IntakeConsumer | None) -> None:
+    if consumer is not None:
+        await consumer.finish()
     await app.stop()
+
+
+def _has_joined(app: faust.App) -> bool:
+    """Whether the group has given *app* its partitions, be it none, and they can be read."""
+    return bool(app.started and not app.rebalancing and app.tables.actives_ready and app._fetcher.started)
 
 
 def _credentials(security: KafkaSecurity) -> Any:
@@ -323,8 +363,15 @@ class Intake:
     registry: SchemaRegistry
 
 
-def build_intake(settings: Settings, store: Store, metrics: Metrics, *, commit_point: CommitPoint = passes) -> Intake:
-    """Build intake of the request topic that TOPICS_FILE declares.
+def build_intake(
+    settings: Settings,
+    store: Store,
+    metrics: Metrics,
+    *,
+    backpressure: Backpressure,
+    commit_point: CommitPoint = passes,
+) -> Intake:
+    """Build intake of the request topic that TOPICS_FILE declares, which stands still while *backpressure* says so.
 
     Raises:
         SettingsInvalid: topics.yaml or a setting of Kafka or the registry cannot be used.
@@ -357,10 +404,16 @@ def build_intake(settings: Settings, store: Store, metrics: Metrics, *, commit_p
         identities=TopicIdentities(bootstrap, security),
         metrics=metrics,
     )
+    admin = TopicAdmin(bootstrap, security)
+    watch = PositionWatch(starts=starts, logs=LogReader(bootstrap, security), configs=admin, metrics=metrics)
     service = IntakeService(
-        _intake_settings(settings, topic), accept=accept, starts=starts, metrics=metrics, commit_point=commit_point
+        _intake_settings(settings, topic),
+        accept=accept,
+        reading=Reading(starts, watch, backpressure),
+        metrics=metrics,
+        commit_point=commit_point,
     )
-    retention = RetentionWatch(TopicAdmin(bootstrap, security), topic, remember_seconds=settings.remember_seconds)
+    retention = RetentionWatch(admin, topic, remember_seconds=settings.remember_seconds)
     return Intake(service, held, retention, registry)
 
 

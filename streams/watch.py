@@ -8,19 +8,24 @@ from store.database import Database
 from store.migrate import StoreFacts
 from store.queries import Queries
 from streams.health import ServiceHealth
+from streams.kafka.backpressure import Backpressure
 from streams.metrics import Metrics
 
 CALM_SECONDS: Final = 10.0
+BUSY_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 1.0
-COUNTED: Final = 100_000
 
 
 class StoreWatch:
-    """Asks the store every ten seconds how many runs are due in it, and every second while it gives no answer."""
+    """Asks the store how many runs are due in it, and holds intake back where they are too many.
 
-    def __init__(self, database: Database, queries: Queries, metrics: Metrics) -> None:
+    Every ten seconds; every second from half of what may be queued on, and while the store gives no answer.
+    """
+
+    def __init__(self, database: Database, queries: Queries, backpressure: Backpressure, metrics: Metrics) -> None:
         self._database = database
         self._queries = queries
+        self._backpressure = backpressure
         self._metrics = metrics
         self._facts: StoreFacts | None = None
         self._away = "not asked yet"
@@ -33,12 +38,21 @@ class StoreWatch:
         """Watch until cancelled."""
         while True:
             try:
-                await self._database.look_at_history()
-                self._metrics.queued_runs.set(await self._queries.queued_count(COUNTED))
+                pause_seconds = await self.look()
                 self._away = ""
             except StoreUnavailable as error:
-                self._away = str(error)
-            await asyncio.sleep(AWAY_SECONDS if self._away else CALM_SECONDS)
+                self._away, pause_seconds = str(error), AWAY_SECONDS
+            await asyncio.sleep(pause_seconds)
+
+    async def look(self) -> float:
+        """Look once; return in how many seconds to look again. Raises StoreUnavailable when there is no answer."""
+        await self._database.look_at_history()
+        most = self._backpressure.most_queued
+        queued = await self._queries.queued_count(most)
+        waiting = await self._queries.queued_targets() if self._backpressure.holds_at(queued) else {}
+        self._backpressure.counted(queued, waiting)
+        self._metrics.queued_runs.set(queued)
+        return BUSY_SECONDS if queued > most / 2 else CALM_SECONDS
 
     def health(self) -> ServiceHealth:
         """Ready while the store answers; the detail says what its acknowledgements are worth."""

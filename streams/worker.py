@@ -17,6 +17,7 @@ from store.migrate import StoreFacts
 from store.migrate import check as check_store
 from streams.app import Intake, build_intake
 from streams.health import HealthCheck, ServiceHealth
+from streams.kafka.backpressure import Backpressure
 from streams.metrics import Metrics
 from streams.parts.commit_points import find_commit_point
 from streams.parts.relaying import Relaying, build_relaying
@@ -77,11 +78,14 @@ class Worker:
 
     def _build(self, store: Store, commit_point: CommitPoint) -> None:
         settings = self._settings
-        self._watch = StoreWatch(store.database, store.queries, self.metrics)
+        backpressure = Backpressure(settings.max_queued, self.metrics)
+        self._watch = StoreWatch(store.database, store.queries, backpressure, self.metrics)
         if Role.RUNS in settings.roles:
             self._runs = build_runs(settings, store, self._owner, self.metrics, commit_point=commit_point)
         if Role.INTAKE in settings.roles:
-            self._intake = build_intake(settings, store, self.metrics, commit_point=commit_point)
+            self._intake = build_intake(
+                settings, store, self.metrics, backpressure=backpressure, commit_point=commit_point
+            )
         if Role.RELAY in settings.roles:
             self._relaying = build_relaying(settings, store, self._owner, self.metrics, commit_point=commit_point)
         self._tell_of_history(store.database.history)

@@ -1,8 +1,10 @@
 """The Kafka client of intake in its own thread: what it may hand out, and how it looks at the logs."""
 
 import asyncio
+import contextlib
+import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import aiokafka
@@ -10,6 +12,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.structs import TopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
+from mode.threads import ServiceThread, WorkerThread
 
 from schemas.errors import BrokerUnavailable
 from streams.kafka.assignment import Partition
@@ -18,6 +21,11 @@ from streams.kafka.positions import Bounds
 if TYPE_CHECKING:
     from streams.kafka.transport import IntakeTransport
 
+_log = logging.getLogger(__name__)
+
+_LEAVE_SECONDS: Final = 2.0
+_CLOSE_SECONDS: Final = 0.5
+_SOCKET_SECONDS: Final = 0.01
 _FETCH_WAIT_MS: Final = 100
 # With no time at all the embedded broker does not even look.
 _LOOK_WAIT_MS: Final = 10
@@ -27,11 +35,70 @@ _ONE_RECORD_BYTES: Final = 1
 _READ_COMMITTED: Final = 1
 
 
+class _Thread(WorkerThread):
+    """A thread that nobody in the event loop waits for, and whose last error was told before it ends."""
+
+    def __init__(self, service: ServiceThread) -> None:
+        super().__init__(service)
+        self.daemon = True
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except BaseException as error:  # noqa: BLE001  # the thread's edge: the app has crashed for it already
+            _log.debug("the thread of the Kafka client ended: %r", error)
+
+    def stop(self) -> None:
+        """Return at once: Faust would hold up the whole process until the thread has ended."""
+
+
 class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
     """The Kafka client, in its own thread and loop. What it fetches is handed out only under an assignment."""
 
+    Worker = _Thread
+
     number: int = 0
     """The assignment whose starting points were sought; 0 while there is none. Written in the thread alone."""
+
+    _aborted = False
+
+    async def has_ended_within(self, seconds: float) -> bool:
+        """Wait until the thread has ended, at most *seconds*; one that never began has ended."""
+        if (thread := self._thread) is None:
+            return True
+        await asyncio.to_thread(thread.join, seconds)
+        return not thread.is_alive()
+
+    async def on_thread_stop(self) -> None:
+        """Leave the group, if the brokers let us do so soon; without them the client is simply dropped."""
+        if not await _done(super().on_thread_stop(), _CLOSE_SECONDS if self._aborted else _LEAVE_SECONDS):
+            _log.warning("the group was not left in order: it notices after its session time-out")
+            if self._consumer is not None:
+                await _done(self._consumer._client.close(), _CLOSE_SECONDS)
+        # A closed connection gives its socket back only in the next rounds of the loop, which ends here.
+        await asyncio.sleep(_SOCKET_SECONDS)
+
+    def close(self) -> None:
+        """Leave the client open: Faust would close it from the wrong loop. `on_thread_stop` does so from its own."""
+
+    def abort(self) -> None:
+        """End the thread wherever it is, also in the middle of its start. Returns at once."""
+        self._aborted = True
+        loop = self.thread_loop
+
+        def cancel_everything() -> None:
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+
+        with contextlib.suppress(RuntimeError):  # closed: it is ending already
+            loop.call_soon_threadsafe(cancel_everything)
+
+    def _stopped_set(self) -> None:
+        with contextlib.suppress(RuntimeError):  # its loop is closed: it crashed, and has ended by itself
+            super()._stopped_set()
+
+    def on_crash(self, msg: str, *fmt: Any, **kwargs: Any) -> None:
+        """Say nothing here: the app crashes with the same error, and tells."""
 
     @property
     def has_coordinator(self) -> bool:
@@ -128,3 +195,11 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         # An empty commit is an error that would end the app.
         owned = {partition: offset for partition, offset in offsets.items() if partition in self.assignment()}
         return bool(owned) and await super()._commit(owned)
+
+
+async def _done(work: Coroutine[Any, Any, None], seconds: float) -> bool:
+    """Do *work* and say whether it was done well and in time; it ends in any case."""
+    task = asyncio.create_task(work)
+    await asyncio.wait({task}, timeout=seconds)
+    task.cancel()
+    return task.done() and not task.cancelled() and task.exception() is None

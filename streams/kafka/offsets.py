@@ -5,6 +5,7 @@ may come later, and a lost one costs a second look at some records.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import cast
@@ -59,8 +60,8 @@ class Offsets:
     async def flush(self, assignment: Assignment, seconds: float) -> None:
         """Commit what *assignment* left, waiting at most *seconds*: the last thing before its partitions are let go."""
         if assignment is self._assignment and self._pending:
-            # Waited for, not cancelled: the request may be under way in the consumer's thread.
-            await asyncio.wait({asyncio.create_task(self._commit_pending())}, timeout=seconds)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._commit_pending(), seconds)
         self._assignment, self._pending = None, {}
 
     async def _commit_pending(self) -> bool:

@@ -22,18 +22,22 @@ from yarl import URL
 
 from schemas.errors import BrokerUnavailable, StoreUnavailable
 from streams.kafka.assignment import Assignment, Partition
+from streams.kafka.backpressure import Backpressure
 from streams.kafka.consumer_thread import IntakeConsumerThread
 from streams.kafka.offsets import Offsets
 from streams.kafka.positions import Bounds, StartingPoints
 from streams.kafka.records import Record
+from streams.kafka.watch import PositionWatch
 
 _log = logging.getLogger(__name__)
 
 # Faust waits for the seek no longer than a request time-out and then for ever: it goes on behind this.
 _SEEK_PATIENCE_SECONDS: Final = 5.0
-# How long a rebalance waits for the transaction in hand, and for its offsets.
+# How long a rebalance waits for the transaction in hand, and for its offsets; a stop has less time.
 _SETTLE_SECONDS: Final = 5.0
 _FLUSH_SECONDS: Final = 2.0
+_STOP_SETTLE_SECONDS: Final = 3.0
+_STOP_FLUSH_SECONDS: Final = 1.0
 _NOTHING_TO_READ_SECONDS: Final = 0.05
 _FIRST_DELAY_SECONDS: Final = 0.1
 _LONGEST_DELAY_SECONDS: Final = 2.0
@@ -65,6 +69,7 @@ class IntakeConsumer(driver.Consumer):
         self._fetched_under: Assignment | None = None
         self._assigned: frozenset[Partition] = frozenset()
         self._keeping: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
         self._begun = asyncio.Event()
         self._numbers = itertools.count(1)
 
@@ -76,9 +81,10 @@ class IntakeConsumer(driver.Consumer):
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Let the batch in hand and its offsets through, drop the rest, then let the partitions go."""
         self._assigned = frozenset()
+        self.transport.watch.forget()
         ended = self._end()
         await super().on_partitions_revoked(revoked)
-        await self._settle(ended)
+        await self._settle(ended, _SETTLE_SECONDS, _FLUSH_SECONDS)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         self._assigned = frozenset((partition.topic, partition.partition) for partition in assigned)
@@ -99,6 +105,9 @@ class IntakeConsumer(driver.Consumer):
         # The one that reading was let go on for: the records of a later one would be thrown away by Faust.
         assignment = self.current
         if assignment is None:
+            await asyncio.sleep(_NOTHING_TO_READ_SECONDS)
+            return {}
+        if self.transport.backpressure.reason is not None:
             await asyncio.sleep(_NOTHING_TO_READ_SECONDS)
             return {}
         if not await self._room(assignment, timeout):
@@ -151,6 +160,17 @@ class IntakeConsumer(driver.Consumer):
         """Whether a broker answers for the group."""
         return self._thread.has_coordinator
 
+    async def end_client(self, *, by_force: bool) -> bool:
+        """Wait for the thread of the Kafka client to end; by force at once, or where it does not within a second.
+
+        Returns:
+            Whether it has ended; if not, it never will.
+        """
+        if not by_force and await self._thread.has_ended_within(1.0):
+            return True
+        self._thread.abort()
+        return await self._thread.has_ended_within(2.0)
+
     def begin_again(self, assignment: Assignment, why: str) -> None:
         """Find the starting points anew, since *assignment* no longer says what is so. Only the current one counts."""
         if assignment is not self.current:
@@ -169,7 +189,10 @@ class IntakeConsumer(driver.Consumer):
     async def finish(self) -> None:
         """Read nothing more, let the batch in hand and its offsets through."""
         self._assigned = frozenset()
-        await self._settle(self._end())
+        self.transport.watch.forget()
+        await self._settle(self._end(), _STOP_SETTLE_SECONDS, _STOP_FLUSH_SECONDS)
+        if self._leaving:  # a look at the logs closes its client first
+            await asyncio.wait(self._leaving, timeout=_STOP_FLUSH_SECONDS)
 
     async def committed(self, partitions: Collection[Partition]) -> Mapping[Partition, int | None]:
         return await self.in_thread(self._thread.committed(partitions))
@@ -177,20 +200,32 @@ class IntakeConsumer(driver.Consumer):
     async def bounds(self, partitions: Collection[Partition]) -> Mapping[Partition, Bounds]:
         return await self.in_thread(self._thread.bounds(partitions))
 
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        try:
+            return await self.in_thread(self._thread._commit(offsets))
+        except BrokerUnavailable:
+            return False
+
     async def in_thread(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Run *work* in the loop of the Kafka client.
 
         Raises:
             BrokerUnavailable: the client got no answer, or lost the partitions meanwhile.
         """
-        loop = self._thread.thread_loop
-        if not loop.is_running():
-            work.close()
-            raise BrokerUnavailable("the Kafka client does not run")
         try:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+            answer = asyncio.run_coroutine_threadsafe(work, self._thread.thread_loop)
+        except RuntimeError:
+            work.close()
+            raise BrokerUnavailable("the Kafka client has ended") from None
+        try:
+            return await asyncio.wrap_future(answer)
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(f"Kafka: {error!r}") from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise BrokerUnavailable("the Kafka client ended meanwhile") from None
 
     def _begin(self) -> None:
         self._keeping = asyncio.create_task(self._begin_and_watch(), name="intake: assignment")
@@ -200,6 +235,8 @@ class IntakeConsumer(driver.Consumer):
         self._begun.clear()
         if self._keeping is not None:
             self._keeping.cancel()
+            self._leaving.add(self._keeping)
+            self._keeping.add_done_callback(self._leaving.discard)
             self._keeping = None
         if ended is not None:
             ended.end()
@@ -214,13 +251,9 @@ class IntakeConsumer(driver.Consumer):
             await self.crash(error)
 
     async def _watch(self) -> None:
-        """Notice a topic that was made again under its name, which not every broker tells a reader."""
-        while (assignment := self.current) is not None:
-            await asyncio.sleep(self.transport.topic_watch_seconds)
-            with contextlib.suppress(BrokerUnavailable):  # not there now, or no answer: ask again
-                if topic := await self.transport.starts.replaced(assignment):
-                    self.begin_again(assignment, f"{topic} was made again")
-                    return
+        """Notice what no broker and no database tells a reader while it reads."""
+        if (assignment := self.current) is not None:
+            self.begin_again(assignment, await self.transport.watch.until_void(assignment, self))
 
     async def _begin_patiently(self) -> None:
         delay = _FIRST_DELAY_SECONDS
@@ -244,15 +277,15 @@ class IntakeConsumer(driver.Consumer):
         begins = {partition: state.next_offset for partition, state in assignment.partitions.items()}
         await self.in_thread(self._thread.seek_all(assignment.number, begins))
 
-    async def _settle(self, ended: Assignment | None) -> None:
+    async def _settle(self, ended: Assignment | None, seconds: float, flush_seconds: float) -> None:
         if ended is None:
             return
         try:
-            async with asyncio.timeout(_SETTLE_SECONDS):
+            async with asyncio.timeout(seconds):
                 await ended.idle()
         except TimeoutError:
-            _log.warning("the batch in hand is not stored after %g s: it is read again", _SETTLE_SECONDS)
-        await self.transport.offsets.flush(ended, _FLUSH_SECONDS)
+            _log.warning("the batch in hand is not stored after %g s: it is read again", seconds)
+        await self.transport.offsets.flush(ended, flush_seconds)
 
     async def _room(self, assignment: Assignment, seconds: float) -> bool:
         try:
@@ -274,17 +307,19 @@ class IntakeTransport(driver.Transport):
         app: faust.App,
         *,
         starts: StartingPoints,
+        watch: PositionWatch,
+        backpressure: Backpressure,
         offsets: Offsets,
         read_ahead_records: int,
         read_ahead_bytes: int,
-        topic_watch_seconds: float,
     ) -> None:
         super().__init__(url, app)
         self.starts = starts
+        self.watch = watch
+        self.backpressure = backpressure
         self.offsets = offsets
         self.read_ahead_records = read_ahead_records
         self.read_ahead_bytes = read_ahead_bytes
-        self.topic_watch_seconds = topic_watch_seconds
 
 
 class _NoReadOffsets(defaultdict[TP, int | None]):

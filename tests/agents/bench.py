@@ -22,11 +22,15 @@ from store.positions import Positions
 from store.submit import Submits
 from streams.agents.accept import Accept
 from streams.agents.decode import Registry
-from streams.app import IntakeService, IntakeSettings
+from streams.app import IntakeService, IntakeSettings, Reading
+from streams.kafka.backpressure import Backpressure
 from streams.kafka.identities import TopicIdentities
+from streams.kafka.log_reader import LogReader
 from streams.kafka.positions import StartingPoints
 from streams.kafka.security import KafkaSecurity
+from streams.kafka.topic_admin import TopicAdmin
 from streams.kafka.transport import IntakeConsumer
+from streams.kafka.watch import PositionWatch
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
 from streams.verbs.submit import Submitter
@@ -84,6 +88,9 @@ class IntakeBench:
     partitions: int = 1
     batch_records: int = 500
     batch_bytes: int = 8 << 20
+    bootstrap: str | None = None
+    backpressure: Backpressure | None = None
+    tenant_header: str | None = None
     _producer: Producer | None = field(default=None, repr=False)
 
     async def waiting_for_locks(self) -> int:
@@ -129,7 +136,8 @@ class IntakeBench:
             partitions=self.partitions,
             replication=1,
             config=MappingProxyType({}),
-            tenant="default",
+            tenant=None if self.tenant_header else "default",
+            tenant_header=self.tenant_header,
         )
         accept = Accept(
             group_id=self.group,
@@ -146,18 +154,30 @@ class IntakeBench:
             metrics=metrics,
             seconds_between_looks=0.1,
         )
+        watch = PositionWatch(
+            starts=starts,
+            logs=LogReader(self.kafka.bootstrap, KafkaSecurity()),
+            configs=TopicAdmin(self.kafka.bootstrap, KafkaSecurity()),
+            metrics=metrics,
+            seconds_between_looks=0.5,
+            seconds_between_ages=1,
+        )
         settings = IntakeSettings(
-            bootstrap=self.kafka.bootstrap,
+            bootstrap=self.bootstrap or self.kafka.bootstrap,
             security=KafkaSecurity(),
             group=self.group,
             topic=topic,
             session_timeout_seconds=SESSION_SECONDS[self.kafka.kind],
             batch_records=self.batch_records,
             batch_bytes=self.batch_bytes,
-            topic_watch_seconds=0.5,
         )
         service = IntakeService(
-            settings, accept=accept, starts=starts, metrics=metrics, group_lost_seconds=group_lost_seconds
+            settings,
+            accept=accept,
+            reading=Reading(starts, watch, self.backpressure or Backpressure(1_000_000, metrics)),
+            metrics=metrics,
+            group_lost_seconds=group_lost_seconds,
+            longest_delay_seconds=0.5,
         )
         running = asyncio.create_task(service.run())
         try:
@@ -210,8 +230,16 @@ class IntakeBench:
         assert position.error is None
         return int(position.offset)
 
+    def has_committed_now(self, offset: int, partition: int) -> bool:
+        try:
+            return self.committed(partition) == offset
+        except KafkaException:  # a coordinator that was just started loads for a moment
+            return False
+
     async def has_committed(self, offset: int, partition: int = 0) -> None:
-        await until(lambda: self.committed(partition) == offset, lambda: f"{self.committed(partition)}, not {offset}")
+        await until(
+            lambda: self.has_committed_now(offset, partition), lambda: f"{self.committed(partition)}, not {offset}"
+        )
 
     def commit(self, offset: int, partition: int = 0) -> None:
         """Move the committed offset, as an operator does while no worker reads."""

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.errors import StoreUnavailable
 from store.database import Database
-from store.positions import Positions
+from store.positions import PositionOf, Positions, Why
 from store.records import Position, PositionMove
 from store.submit import IntakeBatch, Submits
 from streams.kafka.assignment import Partition
@@ -146,6 +146,29 @@ async def test_lost_offsets_are_counted_once_however_often_the_partitions_are_as
         assert (counted(), starts.lost) == (50, {"t": 50})
     await starts.assignment(3, [("t", 0)], _Log(10, Bounds(70, 80)))
     assert (counted(), starts.lost) == (60, {"t": 60})
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "end", "floor"),
+    [
+        pytest.param(NOW, 80, 40, id="of this log"),
+        pytest.param("id-before", 80, 0, id="of a topic that is gone"),
+        pytest.param(NOW, 30, 0, id="beyond the end"),
+    ],
+)
+async def test_a_floor_holds_for_the_log_that_it_was_set_for(
+    database: Database, topic_id: str, end: int, floor: int
+) -> None:
+    """Kept for a log that is gone, it would hide the records of its successor from the next assignment on."""
+    of, why = PositionOf("g", "t", 0, topic_id), Why("anna", "a flood")
+    await Positions(database).skip(of, 40, committed=None, why=why)
+    starts, log = starting_points(database, Metrics()), _Log(None, Bounds(0, end))
+    assignment = await starts.assignment(1, [("t", 0)], log)
+    [move] = assignment.moves({("t", 0): 20})
+    assert (move.expected_floor, move.floor_offset) == (40, floor)
+    await Submits(database, on_committed=lambda payloads: None).batch(IntakeBatch("g", positions=[move]))
+    again = await starts.assignment(2, [("t", 0)], log)
+    assert again.partitions["t", 0].next_offset == (40 if floor else 20)
 
 
 async def test_without_the_store_nobody_says_where_to_begin() -> None:

@@ -108,6 +108,9 @@ async def test_what_is_read_again_since_the_committed_offset_was_set_back_can_be
     await read_upto(submits, 50)
     await positions.skip(OF, 30, committed=20, why=WHY)
     assert await stands(positions) == Position(TOPIC, 0, "t1", 50, 30)
+    with pytest.raises(PositionMoved):
+        await submits.batch(IntakeBatch(GROUP, (), (), [move(50, 55)]))
+    assert await stands(positions) == Position(TOPIC, 0, "t1", 50, 30)
 
 
 @pytest.mark.parametrize("expected", [None, 40], ids=["never read", "read"])
