@@ -13,24 +13,21 @@ import faust
 from faust.app.base import BootStrategy
 from yarl import URL
 
-from schemas.topics import Topic, load_topics
+from schemas.topics import Topic
 from store.database import CommitPoint, passes
 from streams.agents.accept import Accept
 from streams.agents.held import HeldLetters
 from streams.agents.intake import add_intake_agent
 from streams.health import ServiceHealth
 from streams.kafka.backpressure import Backpressure
-from streams.kafka.identities import TopicIdentities
-from streams.kafka.log_reader import LogReader
 from streams.kafka.offsets import Offsets
-from streams.kafka.positions import StartingPoints
 from streams.kafka.registry import SchemaRegistry
 from streams.kafka.retention_watch import RetentionWatch
 from streams.kafka.security import KafkaSecurity
-from streams.kafka.topic_admin import TopicAdmin
 from streams.kafka.transport import IntakeConsumer, IntakeTransport
-from streams.kafka.watch import PositionWatch
+from streams.kafka.watch import Reading
 from streams.metrics import Metrics
+from streams.parts.intake import build_intake_parts
 from streams.parts.store import Store
 from streams.settings import Settings
 
@@ -61,15 +58,6 @@ class IntakeSettings:
     session_timeout_seconds: float = 10.0
     batch_records: int = 500
     batch_bytes: int = 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What says where reading begins, what becomes of that, and when to read nothing. It outlives every App."""
-
-    starts: StartingPoints
-    watch: PositionWatch
-    backpressure: Backpressure
 
 
 class _NoProducer(BootStrategy):
@@ -376,45 +364,15 @@ def build_intake(
     Raises:
         SettingsInvalid: topics.yaml or a setting of Kafka or the registry cannot be used.
     """
-    settings.require("kafka_bootstrap")
-    topic = load_topics(settings.topics_file).requests
-    bootstrap, security = settings.kafka_bootstrap or "", KafkaSecurity.from_settings(settings)
-    registry = SchemaRegistry.from_settings(settings)
-    held = HeldLetters(
-        topic=topic,
-        letters=store.dead_letters,
-        submits=store.submits,
-        submitter=store.submitter,
-        registry=registry,
-        metrics=metrics,
-    )
-    accept = Accept(
-        group_id=settings.group,
-        topic=topic,
-        submitter=store.submitter,
-        registry=registry,
-        batches=store.submits,
-        metrics=metrics,
-        held_seconds=settings.held_seconds,
-        on_held=held.wake,
-    )
-    starts = StartingPoints(
-        group_id=settings.group,
-        positions=store.positions,
-        identities=TopicIdentities(bootstrap, security),
-        metrics=metrics,
-    )
-    admin = TopicAdmin(bootstrap, security)
-    watch = PositionWatch(starts=starts, logs=LogReader(bootstrap, security), configs=admin, metrics=metrics)
+    parts = build_intake_parts(settings, store, metrics, backpressure)
     service = IntakeService(
-        _intake_settings(settings, topic),
-        accept=accept,
-        reading=Reading(starts, watch, backpressure),
+        _intake_settings(settings, parts.topic),
+        accept=parts.accept,
+        reading=parts.reading,
         metrics=metrics,
         commit_point=commit_point,
     )
-    retention = RetentionWatch(admin, topic, remember_seconds=settings.remember_seconds)
-    return Intake(service, held, retention, registry)
+    return Intake(service, parts.held, parts.retention, parts.registry)
 
 
 def _intake_settings(settings: Settings, topic: Topic) -> IntakeSettings:

@@ -12,6 +12,7 @@ from prometheus_client import Gauge
 
 from schemas.errors import BrokerUnavailable, SettingsInvalid, StoreUnavailable
 from streams.kafka.assignment import Assignment, Partition
+from streams.kafka.backpressure import Backpressure
 from streams.kafka.log_reader import LogState
 from streams.kafka.positions import Log, StartingPoints
 from streams.kafka.topics import RETENTION
@@ -162,6 +163,15 @@ class PositionWatch:
         del self.lateness[partition]
         for gauge in (self._metrics.intake_lag, self._metrics.intake_retention_left):
             _remove(gauge, (partition[0], str(partition[1])))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What says where reading begins, what becomes of that, and when to read nothing. It outlives every assignment."""
+
+    starts: StartingPoints
+    watch: PositionWatch
+    backpressure: Backpressure
 
 
 def retention_of(config: Mapping[str, str]) -> timedelta | None:

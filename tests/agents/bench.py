@@ -22,7 +22,7 @@ from store.positions import Positions
 from store.submit import Submits
 from streams.agents.accept import Accept
 from streams.agents.decode import Registry
-from streams.app import IntakeService, IntakeSettings, Reading
+from streams.app import IntakeService, IntakeSettings
 from streams.kafka.backpressure import Backpressure
 from streams.kafka.identities import TopicIdentities
 from streams.kafka.log_reader import LogReader
@@ -30,7 +30,7 @@ from streams.kafka.positions import StartingPoints
 from streams.kafka.security import KafkaSecurity
 from streams.kafka.topic_admin import TopicAdmin
 from streams.kafka.transport import IntakeConsumer
-from streams.kafka.watch import PositionWatch
+from streams.kafka.watch import PositionWatch, Reading
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
 from streams.verbs.submit import Submitter
