@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from schemas.events import EventType
 from schemas.topics import Topics, load_topics
@@ -27,7 +28,7 @@ from streams.workflow.plan import ENGINE_LEVEL
 from tests.acceptance.processes import WorkerProcess, start_worker
 from tests.acceptance.producer import Format, Offset, Producer, Request
 from tests.acceptance.reader import EventReader, Told, first_arrivals
-from tests.acceptance.waiting import until
+from tests.acceptance.waiting import WAIT_SECONDS, until
 from tests.driver.stories import Compiler, embed_text
 from tests.fixtures.grpc_server import ReceivedCall, ScriptedServer
 from tests.fixtures.kafka import Kafka
@@ -38,6 +39,7 @@ LEASE_SECONDS = 4
 SESSION_SECONDS = 3
 WORKFLOW = "embed-text"
 EMBED_TEXT_LOG = ["ACCEPTED", "STEP_CHECKPOINT tokenize", "STEP_CHECKPOINT embed", "COMPLETED"]
+_COMMITTED_TRIES = 100
 _TARGETS = ("tokenizer", "embedder", "desk")
 
 
@@ -147,7 +149,7 @@ class Fleet:
         )
         return {row["status"]: row["count"] for row in rows}
 
-    async def until_stored(self, jobs: Collection[UUID], *, seconds: float = 30) -> None:
+    async def until_stored(self, jobs: Collection[UUID], *, seconds: float = WAIT_SECONDS) -> None:
         """Wait until every one of *jobs* has its row."""
         wanted, seen = len(set(jobs)), 0
 
@@ -158,7 +160,7 @@ class Fleet:
 
         await until(stored, lambda: f"{seen} of {wanted} rows", seconds=seconds)
 
-    async def until_all(self, jobs: Collection[UUID], status: str, *, seconds: float = 45) -> None:
+    async def until_all(self, jobs: Collection[UUID], status: str, *, seconds: float = WAIT_SECONDS) -> None:
         """Wait until every one of *jobs* has that status."""
         seen: dict[str, int] = {}
 
@@ -177,11 +179,20 @@ class Fleet:
     def committed(self) -> dict[int, int]:
         """The group's committed offset of each partition that has one."""
         topic = self.topics.requests.name
-        # Not by the admin client: it crashes when the broker that it asks has just started.
-        found = self.group_view.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=20)
-        return {one.partition: one.offset for one in found if one.offset >= 0}
+        asked = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        for _ in range(_COMMITTED_TRIES):
+            try:
+                # Not by the admin client: it crashes when the broker that it asks has just started.
+                found = self.group_view.committed(asked, timeout=20)
+            except KafkaException as error:
+                if not error.args[0].retriable() and error.args[0].code() != KafkaError.NOT_COORDINATOR:
+                    raise
+                time.sleep(0.1)
+            else:
+                return {one.partition: one.offset for one in found if one.offset >= 0}
+        raise AssertionError("the broker does not come to know its groups")
 
-    async def until_read_up(self, *, seconds: float = 30) -> None:
+    async def until_read_up(self, *, seconds: float = WAIT_SECONDS) -> None:
         """Wait until the group has committed every offset that was produced: no lag is left."""
         seen: dict[int, int] = {}
 
@@ -196,7 +207,9 @@ class Fleet:
         """The calls of a run's step as the service saw them."""
         return [call for call in self.server.calls(method) if call.metadata["job-id"] == str(job_id)]
 
-    async def until_told(self, jobs: Collection[UUID], log: Sequence[str], *, seconds: float = 45) -> list[Told]:
+    async def until_told(
+        self, jobs: Collection[UUID], log: Sequence[str], *, seconds: float = WAIT_SECONDS
+    ) -> list[Told]:
         """Wait until *log* stands on the topic for each of *jobs*, and compare it with the outbox.
 
         Each event is there once a consumer drops the ids it has seen: in order, without a gap, keyed by its job, under

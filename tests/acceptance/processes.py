@@ -18,7 +18,7 @@ from streams.dev.guard import Guard
 from streams.dev.processes import ChildProcess
 from tests.acceptance.waiting import until
 
-START_SECONDS = 40.0
+START_SECONDS = 90.0
 _GET_SECONDS = 5.0
 
 
