@@ -73,10 +73,15 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         """Leave the group, if the brokers let us do so soon; without them the client is simply dropped."""
         if not await _done(super().on_thread_stop(), _CLOSE_SECONDS if self._aborted else _LEAVE_SECONDS):
             _log.warning("the group was not left in order: it notices after its session time-out")
-            if self._consumer is not None:
-                await _done(self._consumer._client.close(), _CLOSE_SECONDS)
+        if self._consumer is not None:
+            await _done(self._close_connections(self._consumer._client), _CLOSE_SECONDS)
         # A closed connection gives its socket back only in the next rounds of the loop, which ends here.
         await asyncio.sleep(_SOCKET_SECONDS)
+
+    async def _close_connections(self, client: Any) -> None:
+        # One that is just being opened would be left open by the cancellation that ends the thread.
+        async with client._get_conn_lock:
+            await client.close()
 
     def close(self) -> None:
         """Leave the client open: Faust would close it from the wrong loop. `on_thread_stop` does so from its own."""
