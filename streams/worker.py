@@ -164,8 +164,6 @@ class Worker:
     def _accept(self, facts: StoreFacts) -> None:
         if problems := facts.problems(allow_async_commit=self._settings.allow_async_commit):
             raise SettingsInvalid(problems)
-        if not facts.has_planner_settings:
-            log.warning("the role lacks its planner settings, so statements may read whole tables: run migrate again")
 
     async def _load_workflows(self) -> None:
         """Store every definition of WORKFLOWS_DIR; one that does not verify stops the start."""
