@@ -153,6 +153,7 @@ async def test_a_skip_frees_a_worker_whose_tables_refuse_one_record(
         await intake.has_runs(8)
         await intake.has_committed(9)
         await worker.ready()
+        assert worker.count("intake_rebuilds_total") == 0
     assert not await intake.has_run(bad)
     assert await intake.letters() == []
 
