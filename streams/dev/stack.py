@@ -15,9 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
-
 from schemas.topics import load_topics
 from streams.dev.apache import ApacheKafka
 from streams.dev.broker import EmbeddedBroker
@@ -25,6 +22,7 @@ from streams.dev.guard import Guard
 from streams.dev.ports import LOOPBACK, accepts, free_ports
 from streams.dev.postgres import EmbeddedPostgres
 from streams.dev.processes import ChildProcess, StartFailed
+from streams.kafka.committed import committed_offsets
 
 ROOT: Final = Path(__file__).parents[2]
 WORKFLOWS: Final = Path(__file__).parent / "workflows"
@@ -98,7 +96,6 @@ class Stack:
             server.wait_until(partial(accepts, port), deadline_seconds=30)
             self._tell(f"{name} at {LOOPBACK}:{port}")
         self.settings = self._settings(postgres.url(), ports)
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
         self._prepare()
         self._start_workers(ports[3:])
 
@@ -159,10 +156,10 @@ class Stack:
 
     def committed_offsets(self) -> dict[int, int]:
         """Return the committed offset of each partition of the request topic that has one."""
-        asked = [ConsumerGroupTopicPartitions(GROUP)]
-        [answer] = self._admin.list_consumer_group_offsets(asked).values()
-        partitions = answer.result(timeout=10).topic_partitions or []
-        return {p.partition: p.offset for p in partitions if p.topic == self.topics.requests.name and p.offset > 0}
+        requests = self.topics.requests
+        partitions = [(requests.name, number) for number in range(requests.partitions)]
+        committed = committed_offsets({"bootstrap.servers": self.bootstrap}, GROUP, partitions)
+        return {number: offset for (_, number), offset in committed.items() if offset}
 
     def watch(self, pid: int) -> None:
         """Have the process group *pid* ended when this process is gone, however it ended."""

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from schemas.errors import BrokerUnavailable, InputInvalid, NotFound, SettingsInvalid
 from store.positions import PositionChange, PositionOf, Positions, Why
 from store.records import Position
 from streams.kafka.assignment import Partition
+from streams.kafka.committed import committed_offsets
 from streams.kafka.identities import TopicIdentities
 from streams.kafka.log_reader import LogReader, LogState
 from streams.kafka.positions import Bounds, Start, start_of
@@ -21,15 +22,8 @@ from streams.kafka.topic_admin import TopicAdmin
 from streams.kafka.watch import retention_of
 
 _ANSWER_SECONDS: Final = 15.0
-_TRIES: Final = 20
-_SECONDS_BETWEEN_TRIES: Final = 0.2
-_NO_COORDINATOR: Final = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
 
 T = TypeVar("T")
-
-
-class _GroupMoves(Exception):
-    """The group has no coordinator for a moment: ask again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,12 @@ class IntakeOperations:
         self._identities = TopicIdentities(bootstrap, security)
         self._logs = LogReader(bootstrap, security)
         self._topics = TopicAdmin(bootstrap, security)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **security.client_config()})
+        self._client_config: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap,
+            "log_level": 0,
+            **security.client_config(),
+        }
+        self._admin = AdminClient(self._client_config)
 
     async def status(self) -> list[PartitionStatus]:
         """Return how each partition stands, in their order.
@@ -141,17 +140,7 @@ class IntakeOperations:
         return (await self._identities.of([self._topic])).topic_ids[self._topic]
 
     async def _committed(self, partitions: list[Partition]) -> dict[Partition, int | None]:
-        asked = ConsumerGroupTopicPartitions(self._group_id, [TopicPartition(*partition) for partition in partitions])
-        for _ in range(_TRIES):
-            [future] = self._admin.list_consumer_group_offsets([asked], request_timeout=_ANSWER_SECONDS).values()
-            try:
-                answer = await _answered(asyncio.wrap_future(future))
-                break
-            except _GroupMoves:
-                await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
-        else:
-            raise BrokerUnavailable(f"nobody coordinates the group {self._group_id} yet")
-        return {(one.topic, one.partition): one.offset if one.offset >= 0 else None for one in answer.topic_partitions}
+        return await asyncio.to_thread(committed_offsets, self._client_config, self._group_id, partitions)
 
     async def _retention(self) -> timedelta | None:
         try:
@@ -199,8 +188,6 @@ async def _answered(answer: Awaitable[T]) -> T:
     try:
         return await asyncio.wait_for(answer, _ANSWER_SECONDS + 5)
     except KafkaException as error:
-        if error.args[0].code() in _NO_COORDINATOR:
-            raise _GroupMoves from error
         raise BrokerUnavailable(f"Kafka: {error.args[0].str()}") from error
     except TimeoutError as error:
         raise BrokerUnavailable("Kafka gave no answer in time") from error

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from psycopg.rows import dict_row
 
@@ -24,6 +24,7 @@ from streams.agents.accept import Accept
 from streams.agents.decode import Registry
 from streams.app import IntakeService, IntakeSettings
 from streams.kafka.backpressure import Backpressure
+from streams.kafka.committed import committed_offsets
 from streams.kafka.identities import TopicIdentities
 from streams.kafka.log_reader import LogReader
 from streams.kafka.positions import StartingPoints
@@ -224,17 +225,12 @@ class IntakeBench:
 
     def committed(self, partition: int = 0) -> int:
         """The group's committed offset; -1001 when there is none."""
-        asked = [ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.topic, partition)])]
-        [answer] = self.kafka.admin.list_consumer_group_offsets(asked).values()
-        [position] = answer.result(WAIT_SECONDS).topic_partitions
-        assert position.error is None
-        return int(position.offset)
+        place = (self.topic, partition)
+        offset = committed_offsets({"bootstrap.servers": self.kafka.bootstrap}, self.group, [place])[place]
+        return -1001 if offset is None else offset
 
     def has_committed_now(self, offset: int, partition: int) -> bool:
-        try:
-            return self.committed(partition) == offset
-        except KafkaException:  # a coordinator that was just started loads for a moment
-            return False
+        return self.committed(partition) == offset
 
     async def has_committed(self, offset: int, partition: int = 0) -> None:
         await until(
