@@ -105,7 +105,8 @@ def replay(
 ) -> None:
     """Put letters back on their source topic: the ids given, or all of --topic and --code that never were.
 
-    The record is as it was: key, value, headers and time. Its job id makes sure that it becomes one run at most.
+    The record is as it was in key, value and headers, and its time is now. Its job id makes sure that it becomes one
+    run at most.
     """
     by_filter = topic is not None or code is not None
     if bool(letter_ids) == by_filter:

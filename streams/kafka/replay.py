@@ -51,7 +51,7 @@ class Replay:
     async def put_back(self, letter_ids: Sequence[int], *, again: bool = False) -> list[ReplayResult]:
         """Put the letters with these ids back, in this order; one that was put back before only with *again*.
 
-        A record's key chooses its partition anew, and its time is the one it had.
+        A record's key chooses its partition anew, and its time is that of the replay.
 
         Raises:
             BrokerUnavailable: Kafka did not acknowledge in time. What it acknowledged is marked: call again.
@@ -121,11 +121,6 @@ def _kept_back(stored: StoredLetter, *, again: bool) -> ReplayResult | None:
 
 
 def _record(stored: StoredLetter) -> OutgoingRecord:
-    letter, identity = stored.letter, stored.letter.identity
-    return OutgoingRecord(
-        identity.topic,
-        letter.key,
-        letter.value,
-        without_failure(letter.headers),
-        identity.timestamp_ms if identity.timestamp_ms >= 0 else None,
-    )
+    # Its time is now: under its own, a topic whose retention is over for it would remove it before it is read.
+    letter = stored.letter
+    return OutgoingRecord(letter.identity.topic, letter.key, letter.value, without_failure(letter.headers))
