@@ -247,7 +247,7 @@ def _named(file: FileDescriptorProto, indexes: Sequence[int]) -> str:
     names = [file.package] if file.package else []
     for index in indexes:
         if not 0 <= index < len(messages):
-            raise ContractError(f"message indexes {list(indexes)} name no message of {file.name}", code="bad-index")
+            raise ContractError(f"message indexes {list(indexes)} name no message of its schema", code="bad-index")
         names.append(messages[index].name)
         messages = messages[index].nested_type
     return ".".join(names)
