@@ -5,10 +5,11 @@ import os
 import pwd
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final, Self
 
 from streams.dev.guard import Guard
@@ -20,6 +21,23 @@ _TAIL_BYTES: Final = 4_000
 
 class StartFailed(RuntimeError):
     """A server could not be started on this machine; the message ends with what it wrote to its log."""
+
+
+@contextlib.contextmanager
+def interrupt_held_back() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of the block: between a child's birth and the note of it, the child would be lost."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(*came[0])
 
 
 class ChildProcess:
@@ -71,13 +89,13 @@ class ChildProcess:
         if self.running:
             raise RuntimeError(f"{self.name} is running already")
         guard = self._guard
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as log, interrupt_held_back():
             self._process = self._spawn(log.fileno())
-        try:
-            guard.watch(self._process.pid, self._last_signal)
-        except BaseException:
-            self.kill()
-            raise
+            try:
+                guard.watch(self._process.pid, self._last_signal)
+            except BaseException:
+                self.kill()
+                raise
         if ready is not None:
             self.wait_until(ready, deadline_seconds=deadline_seconds)
 

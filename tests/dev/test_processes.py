@@ -165,6 +165,26 @@ def test_a_group_that_was_forgotten_outlives_its_owner(tmp_path: Path) -> None:
     os.kill(other, signal.SIGKILL)
 
 
+def test_ctrl_c_while_a_process_is_being_born_leaves_none_behind(
+    log: Path, guard: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    born: list[int] = []
+    popen = subprocess.Popen.__init__
+
+    def interrupted(process: subprocess.Popen[bytes], *arguments: object, **options: object) -> None:
+        popen(process, *arguments, **options)  # type: ignore[call-overload]
+        born.append(process.pid)
+        signal.raise_signal(signal.SIGINT)
+
+    with ChildProcess("sleeper", SLEEP, log=log, guard=guard) as process:
+        monkeypatch.setattr(subprocess.Popen, "__init__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            process.start()
+        monkeypatch.undo()
+        assert [process.pid] == born
+    assert not _alive(born[0])
+
+
 def test_a_closed_guard_has_removed_its_folders(guard: Guard) -> None:
     folder = guard.make_folder("a test", mode=0o711)
     assert folder.stat().st_mode & 0o777 == 0o711

@@ -6,18 +6,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.docs.markdown import ROOT
+
+# What watches over child processes ends them within five seconds when their owner could not.
+_LAST_SECONDS = 8.0
 
 
 class Command:
     """A running `workflow-runs` command. `output` is what it has printed so far, errors included."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, mark: str) -> None:
         self._process = process
         self._log = log
+        self._mark = mark
 
     @property
     def output(self) -> str:
@@ -42,6 +48,13 @@ class Command:
         """Every process that descends from it, itself included, with the time of its start."""
         return _descendants(self._process.pid)
 
+    def left_behind(self, family: Mapping[int, str] = MappingProxyType({})) -> list[str]:
+        """Wait a little for the rest of *family* and for whatever else it started; return what still runs then."""
+        deadline = time.monotonic() + _LAST_SECONDS
+        while (left := [*_alive(family), *_marked(self._mark)]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return left
+
     def _until(self, holds: Callable[[], bool], otherwise: str, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not holds():
@@ -56,17 +69,18 @@ class Command:
 def running(*arguments: str, folder: Path) -> Iterator[Command]:
     """Run `workflow-runs` with these arguments in *folder*, for as long as the block lasts."""
     log = folder / f"{arguments[0]}.out"
+    mark = f"RUN_OF_A_TEST={uuid.uuid4()}"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("WORKFLOW_RUNS_")}
     with log.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "streams.cli", *arguments],
             cwd=folder,
-            env={**inherited, "PYTHONPATH": str(ROOT)},
+            env={**inherited, "PYTHONPATH": str(ROOT), **dict([mark.split("=")])},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
         )
-    command = Command(process, log)
+    command = Command(process, log, mark)
     try:
         yield command
     finally:
@@ -78,13 +92,21 @@ def running(*arguments: str, folder: Path) -> Iterator[Command]:
         process.wait()
 
 
-def alive(family: dict[int, str]) -> list[str]:
-    """Return the command lines of those of *family* that still run."""
+def _alive(family: Mapping[int, str]) -> list[str]:
     return [_command_line(pid) for pid, started in family.items() if _started(pid) == started]
 
 
+def _marked(mark: str) -> list[str]:
+    """Whatever has *mark* in its environment; a server that hides its own is found by its family alone."""
+    return [_command_line(pid) for pid in _all() if mark in _environment(pid) and _started(pid) is not None]
+
+
+def _all() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
 def _descendants(pid: int) -> dict[int, str]:
-    parents = {int(entry.name): _parent(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    parents = {one: _parent(one) for one in _all()}
     found = {pid}
     while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
@@ -108,6 +130,13 @@ def _parent(pid: int) -> int | None:
 def _started(pid: int) -> str | None:
     fields = _stat(pid)
     return None if fields is None else fields[19]
+
+
+def _environment(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def _command_line(pid: int) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.processes import alive, running
+from tests.docs.processes import running
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.embedded, pytest.mark.timeout(300)]
 
@@ -27,7 +27,7 @@ def test_the_demo_ends_with_an_exact_ledger_and_leaves_no_process_behind(tmp_pat
     assert "offsets committed 20 of 20" in told
     assert "NOT EXACT" not in told
     assert told.rstrip().endswith("The ledger is exact.")
-    assert alive(family) == []
+    assert demo.left_behind(family) == []
 
 
 @pytest.mark.parametrize("moment", ["Postgres at", "worker-1 at", "is killed with SIGKILL in the middle of a step"])
@@ -38,5 +38,5 @@ def test_ctrl_c_in_the_middle_leaves_no_process_behind(tmp_path: Path, moment: s
         assert len(family) > 3
         demo.interrupt()
         assert demo.wait(seconds=BUSY_SECONDS) == 130, demo.output
-    assert alive(family) == []
+    assert demo.left_behind(family) == []
     assert "Traceback" not in demo.output

@@ -13,7 +13,7 @@ import pytest
 
 from streams.cli.main import cli
 from tests.docs.markdown import README, ROOT, blocks, links, named_files
-from tests.docs.processes import alive, running
+from tests.docs.processes import running
 
 TEXT = README.read_text("utf-8")
 TOUR_SECONDS = 150
@@ -37,7 +37,7 @@ def test_the_tour_runs_as_it_is_written(fresh_folder: Path) -> None:
         family = dev.family()
         dev.interrupt()
         assert dev.wait(seconds=30) == 130
-        assert alive(family) == []
+        assert dev.left_behind(family) == []
         assert not (fresh_folder / ".cache/dev/env").exists()
 
     assert re.search(r"^embed-text +1 ", first, re.MULTILINE)

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from streams.dev.demo.ledger import CALLED_STEPS, Call
 from streams.dev.demo.screen import Screen
+from streams.dev.processes import interrupt_held_back
 from streams.dev.stack import Stack
 
 HERE: Final = Path(__file__).parent
@@ -30,15 +31,16 @@ class Observer:
         self.produced: dict[int, int] = {}
 
     def __enter__(self) -> Self:
-        self._consumer = subprocess.Popen(
-            self._command("consumer.py", self._stack.topics.events.name),
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            cwd=self._stack.folder,
-            start_new_session=True,
-        )
-        self._stack.watch(self._consumer.pid)
+        with interrupt_held_back():
+            self._consumer = subprocess.Popen(
+                self._command("consumer.py", self._stack.topics.events.name),
+                stdout=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                cwd=self._stack.folder,
+                start_new_session=True,
+            )
+            self._stack.watch(self._consumer.pid)
         self._reader = threading.Thread(target=self._read, name="events", daemon=True)
         self._reader.start()
         return self
