@@ -80,22 +80,22 @@ class TopicAdmin:
     async def apply(self, topics: Topics, *, grow: bool = False) -> Plan:
         """Create what is missing, set config, and with *grow* add partitions; return what was done and what was not.
 
-        When it is over, what it created is there for clients to see.
+        When it is over, what it created or grew is what clients are told.
 
         Raises:
             SettingsInvalid: Kafka refuses some of it; one sentence per refusal. The rest was done.
         """
         plan = await self.plan(topics, grow=grow)
         problems: list[str] = []
-        created: set[str] = set()
+        done: list[Change] = []
         for change in plan.changes:
             try:
                 await self._do(change)
             except KafkaException as error:
                 problems.append(f"{change}: {_text(error)}")
             else:
-                created |= {change.topic} if change.kind is ChangeKind.CREATE else set()
-        await self._until_seen(created)
+                done.append(change)
+        await self._until_seen(done)
         if problems:
             raise SettingsInvalid(problems)
         return plan
@@ -166,17 +166,22 @@ class TopicAdmin:
                 if error.args[0].code() != but:
                     raise
 
-    async def _until_seen(self, created: set[str]) -> None:
-        unseen = set(created)
+    async def _until_seen(self, done: Iterable[Change]) -> None:
+        """Wait until what was created or grown is what clients are told."""
+        wanted = {change.topic: change.partitions for change in done if change.partitions}
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                while unseen:
-                    metadata = await self._metadata()
-                    unseen -= {name for name, topic in metadata.topics.items() if topic.partitions}
-                    if unseen:
+                while wanted:
+                    found = (await self._metadata()).topics
+                    wanted = {
+                        topic: partitions
+                        for topic, partitions in wanted.items()
+                        if topic not in found or len(found[topic].partitions) < partitions
+                    }
+                    if wanted:
                         await asyncio.sleep(SEEN_POLL_SECONDS)
         except TimeoutError as error:
-            raise BrokerUnavailable(f"created, but not seen yet: {', '.join(sorted(unseen))}") from error
+            raise BrokerUnavailable(f"created or grown, but not seen yet: {', '.join(sorted(wanted))}") from error
 
     async def _answer(self, answer: Awaitable[T]) -> T:
         try:
