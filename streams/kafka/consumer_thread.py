@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import aiokafka
@@ -71,17 +71,23 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def on_thread_stop(self) -> None:
         """Leave the group, if the brokers let us do so soon; without them the client is simply dropped."""
-        if not await _done(super().on_thread_stop(), _CLOSE_SECONDS if self._aborted else _LEAVE_SECONDS):
+        leaving = self._leave(super().on_thread_stop)
+        if not await _done(leaving, _CLOSE_SECONDS if self._aborted else _LEAVE_SECONDS):
             _log.warning("the group was not left in order: it notices after its session time-out")
-        if self._consumer is not None:
-            await _done(self._close_connections(self._consumer._client), _CLOSE_SECONDS)
+            if self._consumer is not None:
+                await _done(self._consumer.stop(), _CLOSE_SECONDS)
+                await _done(self._consumer._client.close(), _CLOSE_SECONDS)
         # A closed connection gives its socket back only in the next rounds of the loop, which ends here.
         await asyncio.sleep(_SOCKET_SECONDS)
 
-    async def _close_connections(self, client: Any) -> None:
-        # One that is just being opened would be left open by the cancellation that ends the thread.
-        async with client._get_conn_lock:
-            await client.close()
+    async def _leave(self, stop: Callable[[], Awaitable[None]]) -> None:
+        if self._consumer is None:
+            await stop()
+            return
+        # To stop cancels tasks, and a connection that such a task is just opening would stay open. Here none is, and
+        # none is opened any more: the lock is never given back.
+        await self._consumer._client._get_conn_lock.acquire()
+        await stop()
 
     def close(self) -> None:
         """Leave the client open: Faust would close it from the wrong loop. `on_thread_stop` does so from its own."""
@@ -117,6 +123,13 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         client._isolation_level = "read_committed"
         client._fetch_max_wait_ms = _FETCH_WAIT_MS
         client._fetch_max_bytes = cast("IntakeTransport", transport).read_ahead_bytes
+        open_connection = client._client._get_conn
+
+        async def connection(*args: Any, **kwargs: Any) -> object:
+            # A fetch is cancelled with its assignment, and the connection that it was just opening would stay open.
+            return await asyncio.shield(open_connection(*args, **kwargs))
+
+        client._client._get_conn = connection
         return client
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
