@@ -153,7 +153,9 @@ class ApacheKafka(Server):
         for index in range(len(self._ports)):
             properties = folder / f"broker-{index}.properties"
             properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties(index, folder)))
-            _format([*program, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)])
+            _format(
+                [*program, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)]
+            )
             command = [*program, "kafka.Kafka", str(properties)]
             log = folder / f"broker-{index}.log"
             brokers.append(ChildProcess(f"Kafka broker {index}", command, log=log, guard=self._guard))
