@@ -1,12 +1,13 @@
 """get-job and list-jobs: what a run is, and which there are."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from schemas.errors import InputInvalid
 from schemas.events import Status
 from store.queries import Queries
 from store.records import RunSummary
-from streams.verbs.answers import Answer, present, unknown_job
+from streams.verbs.answers import Answer, present, timestamp, unknown_job
 from streams.verbs.arguments import Arguments
 
 
@@ -56,4 +57,6 @@ def _checkpoints(columns: Mapping[str, object]) -> list[Answer]:
     entries = columns["checkpoints"]
     if not isinstance(entries, list):
         return []
-    return [present(entry) for entry in entries]
+    return [
+        {**present(entry), "createdAt": timestamp(datetime.fromisoformat(entry["created_at"]))} for entry in entries
+    ]

@@ -43,6 +43,7 @@ async def test_a_stored_workflow_is_submitted_by_name_and_runs_to_its_result(doo
     assert (job["businessKey"], job["labels"]) == ("order-7", {"region": "north"})
     assert [checkpoint["step"] for checkpoint in job["checkpoints"]] == ["tokenize", "embed"]
     assert job["createdAt"].endswith("Z")
+    assert all(checkpoint["createdAt"].endswith("Z") for checkpoint in job["checkpoints"])
 
 
 @pytest.mark.spec(56)
