@@ -21,7 +21,11 @@ def idle_point(bench: Bench, seconds: int) -> Point:
 def _of_worker(bench: Bench, seconds: int) -> Sample:
     meter, servers = bench.meter, bench.servers
     topics = servers.topics()
-    with servers.database() as database, servers.worker(database, ALL_ROLES, topics) as worker:
+    with (
+        servers.without_autovacuum(),
+        servers.database() as database,
+        servers.worker(database, ALL_ROLES, topics) as worker,
+    ):
         time.sleep(_STARTED_SECONDS)
         transactions = meter.transactions_so_far(database.name)
         before = meter.read(worker.pid)
