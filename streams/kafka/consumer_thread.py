@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 2.0
 _CLOSE_SECONDS: Final = 0.5
 _SOCKET_SECONDS: Final = 0.01
+_SWEEPS: Final = 3
 _FETCH_WAIT_MS: Final = 100
 # With no time at all the embedded broker does not even look.
 _LOOK_WAIT_MS: Final = 10
@@ -88,6 +89,11 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         # none is opened any more: the lock is never given back.
         await self._consumer._client._get_conn_lock.acquire()
         await stop()
+
+    async def _gather_remaining_tasks(self) -> None:
+        for _ in range(_SWEEPS):  # what is cancelled may begin something in its last step
+            await super()._gather_remaining_tasks()
+            await asyncio.sleep(0)
 
     def close(self) -> None:
         """Leave the client open: Faust would close it from the wrong loop. `on_thread_stop` does so from its own."""
