@@ -83,7 +83,7 @@ class Stack:
         self._guard = Guard()
         self._exit.callback(self._guard.close)
         self.folder = self._guard.make_folder("stack")
-        ports = free_ports(3 + 2 * self._worker_count)
+        ports = free_ports(3)
         servers = self._begin_servers(ports)
         postgres = self._exit.enter_context(EmbeddedPostgres())
         self._tell(f"Postgres at {LOOPBACK}:{postgres.port}")
@@ -97,7 +97,8 @@ class Stack:
             self._tell(f"{name} at {LOOPBACK}:{port}")
         self.settings = self._settings(postgres.url(), ports)
         self._prepare()
-        self._start_workers(ports[3:])
+        # Picked only now: what others start meanwhile picks ports too, and nothing is reserved.
+        self._start_workers(free_ports(2 * self._worker_count))
 
     def _begin_servers(self, ports: list[int]) -> dict[str, ChildProcess]:
         """Start the registry and the services; they come up while Postgres does."""
