@@ -210,16 +210,13 @@ async def _insert(transaction: Transaction, submissions: Sequence[Submission]) -
     Of several submissions with one id the first is inserted; the others are then compared with it like any known run.
     """
     first: dict[UUID, int] = {}
-    accepted: list[dict[str, object]] = []
-    refused: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for ordinal, submission in enumerate(submissions):
         if first.setdefault(submission.job_id, ordinal) == ordinal:
-            (accepted if submission.error is None else refused).append(_row_of(ordinal, submission))
-    created: list[dict[str, Any]] = []
-    if accepted:
-        created += await transaction.rows("submit/submit", {"rows": json.dumps(accepted), "now": None})
-    if refused:
-        created += await transaction.rows("submit/refuse", {"rows": json.dumps(refused), "now": None})
+            rows.append(_row_of(ordinal, submission))
+    if not rows:
+        return {}
+    created: list[dict[str, Any]] = await transaction.rows("submit/submit", {"rows": json.dumps(rows), "now": None})
     return {first[row["job_id"]]: row for row in created}
 
 

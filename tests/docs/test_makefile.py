@@ -1,5 +1,6 @@
 """The Makefile's targets run what they say, by their dry run."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -22,13 +23,23 @@ RECIPES = {
 }
 
 
+# These tests may themselves be run by make, which passes its flags on to every make below it.
+OUTSIDE_OF_MAKE = {
+    name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+}
+
+
+def make(*arguments: str) -> str:
+    done = subprocess.run(
+        ["make", *arguments], cwd=ROOT, env=OUTSIDE_OF_MAKE, capture_output=True, text=True, timeout=30, check=True
+    )
+    return done.stdout
+
+
 def dry_run(*arguments: str, installed: bool = True) -> str:
     """What make would do, in a checkout that is installed or that was changed since."""
     stamp = ["-o", ".venv/installed"] if installed else ["-W", "pyproject.toml"]
-    done = subprocess.run(
-        ["make", "-n", *stamp, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
-    )
-    return done.stdout
+    return make("-n", *stamp, *arguments)
 
 
 @pytest.mark.parametrize(("target", "recipe"), RECIPES.items())
@@ -49,5 +60,4 @@ def test_hold_and_args_are_passed_on() -> None:
 
 
 def test_help_lists_every_target() -> None:
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True).stdout
-    assert set(re.findall(r"^make ([a-z]+) ", listed, re.MULTILINE)) == TARGETS
+    assert set(re.findall(r"^make ([a-z]+) ", make("help"), re.MULTILINE)) == TARGETS

@@ -227,11 +227,12 @@ async def test_many_submits_of_one_id_at_once_make_one_run(submits: Submits, sql
     assert await counts(sql) == {"run": 1, "run_input": 1, "event": 1, "relay_queue": 1}
 
 
-async def test_batches_that_lock_the_same_ids_crosswise_all_end(submits: Submits, sql: Sql) -> None:
-    ids = [uuid4() for _ in range(20)]
+async def test_batches_lock_the_ids_they_share_in_one_order_whatever_each_refuses(
+    submits: Submits, sql: Sql, database_url: str
+) -> None:
+    ids = sorted(uuid4() for _ in range(20))
 
     def batch(number: int) -> IntakeBatch:
-        # Half of the ids are refused by one batch and accepted by the next: their inserts go in opposite orders.
         fails = [index % 2 == number % 2 for index in range(len(ids))]
         requests = [
             submission(job_id, error="WORKFLOW: no", target=None) if failed else submission(job_id)
@@ -239,7 +240,16 @@ async def test_batches_that_lock_the_same_ids_crosswise_all_end(submits: Submits
         ]
         return IntakeBatch(GROUP, [record(request) for request in requests])
 
-    await asyncio.gather(*(submits.batch(batch(number)) for number in range(6)))
+    async with connected(database_url) as first, connected(database_url) as other:
+        async with first.transaction(force_rollback=True):
+            await insert_run(first, submission(ids[0]))
+            batches = [asyncio.create_task(submits.batch(batch(number))) for number in range(6)]
+            await until_blocked(sql, *batches)
+            async with other.transaction(force_rollback=True):
+                await other.execute(b"set local lock_timeout = '1s'")
+                for job_id in ids[1:]:
+                    await insert_run(other, submission(job_id))
+        await asyncio.gather(*batches)
 
     assert await select_one(sql, "select count(*) from run") == 20
     assert await select_one(sql, "select count(*) from event") == 20
