@@ -228,9 +228,16 @@ async def test_many_submits_of_one_id_at_once_make_one_run(submits: Submits, sql
 
 
 async def test_batches_lock_the_ids_they_share_in_one_order_whatever_each_refuses(
-    submits: Submits, sql: Sql, database_url: str
+    database: Database, submits: Submits, sql: Sql, database_url: str
 ) -> None:
+    """All of them wait for the smallest id, and none of them has locked another one meanwhile."""
     ids = sorted(uuid4() for _ in range(20))
+    held, go = asyncio.Event(), asyncio.Event()
+
+    async def hold(point: str) -> None:
+        if point == "submit.before_commit":
+            held.set()
+            await go.wait()
 
     def batch(number: int) -> IntakeBatch:
         fails = [index % 2 == number % 2 for index in range(len(ids))]
@@ -240,16 +247,15 @@ async def test_batches_lock_the_ids_they_share_in_one_order_whatever_each_refuse
         ]
         return IntakeBatch(GROUP, [record(request) for request in requests])
 
-    async with connected(database_url) as first, connected(database_url) as other:
-        async with first.transaction(force_rollback=True):
-            await insert_run(first, submission(ids[0]))
-            batches = [asyncio.create_task(submits.batch(batch(number))) for number in range(6)]
-            await until_blocked(sql, *batches)
-            async with other.transaction(force_rollback=True):
-                await other.execute(b"set local lock_timeout = '1s'")
-                for job_id in ids[1:]:
-                    await insert_run(other, submission(job_id))
-        await asyncio.gather(*batches)
+    holder = Submits(database, on_committed=Woken(), commit_point=hold)
+    first = asyncio.create_task(holder.submit(submission(ids[0])))
+    await held.wait()
+    batches = [asyncio.create_task(submits.batch(batch(number))) for number in range(4)]
+    await until_blocked(sql, *batches)
+    for job_id in ids[1:]:
+        assert (await submits.submit(submission(job_id))).outcome is SubmitOutcome.CREATED
+    go.set()
+    await asyncio.gather(first, *batches)
 
     assert await select_one(sql, "select count(*) from run") == 20
     assert await select_one(sql, "select count(*) from event") == 20
