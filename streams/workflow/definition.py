@@ -8,50 +8,15 @@ from typing import Final
 
 from schemas import strict_json
 from schemas.errors import DefinitionInvalid, InputInvalid
+from streams.workflow.definition_steps import StepDefinition, read_step
 from streams.workflow.document import ObjectReader
 from streams.workflow.findings import Findings
-from streams.workflow.json_values import check_json, pointer_to, shown
-from streams.workflow.limits import MAX_DOCUMENT_BYTES, MAX_NAME_LENGTH, MAX_RULES, MAX_STEPS, MAX_TARGET_LENGTH
+from streams.workflow.json_values import check_json, shown
+from streams.workflow.limits import MAX_DOCUMENT_BYTES, MAX_NAME_LENGTH, MAX_RULES, MAX_STEPS, MAX_TYPE_NAME_LENGTH
 
 DEFAULT_DEADLINE_MS: Final = 30_000
-EXTERNAL: Final = "external"
-_LONGEST_TYPE_NAME: Final = 500
 _UNSUPPORTED_ENVELOPE: Final = {"runDeadlineMs": "workflow"}
-_UNSUPPORTED_STEP: Final = {
-    "when": "when",
-    "celRules": "celRule",
-    "structured": "structured",
-    "edge": "edge",
-    "fanOut": "fanOut",
-    "validate": "workflow",
-    "publish": "workflow",
-    "ask": "workflow",
-    "wait": "workflow",
-    "retry": "workflow",
-    "answerWithinMs": "workflow",
-    "remindAfterMs": "workflow",
-}
 _UNSUPPORTED_OUTPUT: Final = {"celRules": "output"}
-_OTHER_KINDS_OF_STEP: Final = ("structured", "publish", "ask", "wait")
-
-
-@dataclass(frozen=True, slots=True)
-class StepDefinition:
-    """One step as written. `deadline_ms` 0 inherits what is left of the segment's budget."""
-
-    name: str
-    target: str
-    method: str
-    tls: bool
-    rules: tuple[str, ...]
-    deadline_ms: int
-    completion: str
-    index: int
-
-    @property
-    def pointer(self) -> str:
-        """The JSON pointer of the step in its document."""
-        return pointer_to(("steps", self.index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +80,7 @@ def _read_envelope(envelope: ObjectReader, findings: Findings) -> Definition | N
         envelope.fault("schema is missing")
     elif not isinstance(schema, dict):
         envelope.fault(f"schema must be an object, not {shown(schema)}", "schema")
-    input_type = envelope.text("inputType", longest=_LONGEST_TYPE_NAME) or None
+    input_type = envelope.text("inputType", longest=MAX_TYPE_NAME_LENGTH) or None
     deadline_ms = envelope.milliseconds("deadlineMs")
     definition = Definition(
         name=name,
@@ -127,7 +92,7 @@ def _read_envelope(envelope: ObjectReader, findings: Findings) -> Definition | N
     )
     envelope.refuse(_UNSUPPORTED_ENVELOPE)
     envelope.refuse_unknown()
-    rules = sum(len(step.rules) for step in definition.steps) + (
+    rules = sum(step.rule_count for step in definition.steps) + (
         len(definition.output.rules) if definition.output else 0
     )
     if rules > MAX_RULES:
@@ -147,44 +112,8 @@ def _read_steps(envelope: ObjectReader, findings: Findings) -> tuple[StepDefinit
     if not 0 < len(steps) <= MAX_STEPS:
         envelope.fault(f"steps must hold 1 to {MAX_STEPS:,} steps, not {len(steps):,}", "steps")
         return ()
-    read = (_read_step(step, index, findings) for index, step in enumerate(steps))
+    read = (read_step(step, index, findings) for index, step in enumerate(steps))
     return tuple(step for step in read if step is not None)
-
-
-def _read_step(step: object, index: int, findings: Findings) -> StepDefinition | None:
-    path = ("steps", index)
-    if not isinstance(step, dict):
-        findings.add(f"a step must be an object, not {shown(step)}", *path)
-        return None
-    name = ObjectReader(step, path, findings).text("name", required=True, longest=MAX_NAME_LENGTH)
-    reader = ObjectReader(step, path, findings, step=name)
-    reader.take("name")
-    completion = _read_completion(reader)
-    # What else can stand in for a method is refused below by its own name; its absence is then no second fault.
-    calls = not any(reader.has(key) for key in _OTHER_KINDS_OF_STEP)
-    definition = StepDefinition(
-        name=name,
-        target=reader.text("target", required=calls and completion != EXTERNAL, longest=MAX_TARGET_LENGTH),
-        method=reader.text("method", required=calls, longest=_LONGEST_TYPE_NAME),
-        tls=reader.flag("tls"),
-        rules=reader.texts("rules"),
-        deadline_ms=reader.milliseconds("deadlineMs", lowest=0),
-        completion=completion,
-        index=index,
-    )
-    reader.refuse(_UNSUPPORTED_STEP)
-    reader.refuse_unknown()
-    return definition if name else None
-
-
-def _read_completion(reader: ObjectReader) -> str:
-    completion = reader.take("completion")
-    if completion is None and not reader.has("completion"):
-        return ""
-    if not isinstance(completion, str):
-        reader.fault(f"completion must be text, not {shown(completion)}", "completion")
-        return ""
-    return completion
 
 
 def _read_output(envelope: ObjectReader, findings: Findings) -> OutputDefinition | None:
@@ -196,7 +125,7 @@ def _read_output(envelope: ObjectReader, findings: Findings) -> OutputDefinition
         return None
     reader = ObjectReader(output, ("output",), findings)
     definition = OutputDefinition(
-        type=reader.text("type", required=True, longest=_LONGEST_TYPE_NAME), rules=reader.texts("rules")
+        type=reader.text("type", required=True, longest=MAX_TYPE_NAME_LENGTH), rules=reader.texts("rules")
     )
     reader.refuse(_UNSUPPORTED_OUTPUT)
     reader.refuse_unknown()

@@ -23,6 +23,9 @@ MAX_STEPS: Final = 1_000
 MAX_NAME_LENGTH: Final = limits.NAME
 """Code points of workflow and step names: what events and indexes can carry."""
 
+MAX_TYPE_NAME_LENGTH: Final = 500
+"""Code points of the full name of a message type, or of a method with its service."""
+
 MAX_RULES: Final = 10_000
 """Mapping rules of one definition, all steps and the output together."""
 

@@ -18,21 +18,39 @@ ENGINE: Final = "local:engine"
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedStep:
-    """One verified step. `method_path` is what goes over the wire: `/package.Service/Method`.
+class PlannedCall:
+    """One unary call. `method_path` is what goes over the wire: `/package.Service/Method`.
 
-    `deadline_ms` caps its call; 0 leaves it what remains of the segment's budget.
+    `deadline_ms` caps the call; 0 leaves it what remains of the segment's budget.
     """
 
-    index: int
-    name: str
-    external: bool
     target: str
     tls: bool
     method_path: str
     deadline_ms: int
-    request: CompiledMapping
     input_type: str
+    request: CompiledMapping
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAnswer:
+    """The run parks until somebody outside answers. `request` composes what is asked."""
+
+    input_type: str
+    request: CompiledMapping
+
+
+Work = PlannedCall | PlannedAnswer
+"""What a step does once its turn has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One verified step. `output_type` is the type of the message that later steps see under its name."""
+
+    index: int
+    name: str
+    work: Work
     output_type: str
 
 
@@ -86,8 +104,8 @@ class Plan:
 
     def target_of(self, step_index: int) -> str:
         """The target whose permit that step needs: `host:port` or a name. A step answered from outside needs none."""
-        step = self.steps[step_index]
-        return ENGINE if step.external else step.target
+        work = self.steps[step_index].work
+        return work.target if isinstance(work, PlannedCall) else ENGINE
 
     def next_target(self, finished: int) -> str:
         """The target of what comes after *finished* steps; the output needs none."""

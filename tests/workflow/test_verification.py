@@ -7,6 +7,7 @@ import pytest
 
 from schemas.errors import DefinitionInvalid, Finding
 from streams.workflow.compiler import Compiled
+from streams.workflow.plan import PlannedCall
 from tests.workflow.samples import found, loan, loan_with
 
 Compile = Callable[[object], Compiled]
@@ -31,7 +32,8 @@ def test_a_sound_definition_has_no_findings(compiled: Compile) -> None:
     plan = compiled(loan()).plan
 
     assert [step.name for step in plan.steps] == ["score", "desk", "notify"]
-    assert plan.steps[0].method_path == "/loan.v1.Scorer/Score"
+    assert isinstance(plan.steps[0].work, PlannedCall)
+    assert plan.steps[0].work.method_path == "/loan.v1.Scorer/Score"
     assert (plan.input_type, plan.budget_ms) == ("loan.v1.Application", 45_000)
 
 
@@ -184,7 +186,7 @@ def test_literals_and_types_that_never_fit_are_findings(rule: str, reason: str, 
     ["mailer", "mail_er.v2-x", "127.0.0.1:9000", "mail.example.com:1", "m:65535", "[::1]:9000", "_x"],
 )
 def test_a_target_is_a_name_or_host_and_port(target: str, compiled: Compile) -> None:
-    assert compiled(loan_with(lambda d: d["steps"][2].update(target=target))).plan.steps[2].target == target
+    assert compiled(loan_with(lambda d: d["steps"][2].update(target=target))).plan.target_of(2) == target
 
 
 @pytest.mark.parametrize(

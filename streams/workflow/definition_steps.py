@@ -1,0 +1,99 @@
+"""The steps of a definition, read strictly into typed parts.
+
+Keys of the language that this version does not support yet are refused by name, never passed over.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from streams.workflow.document import ObjectReader, Path
+from streams.workflow.findings import Findings
+from streams.workflow.json_values import pointer_to, shown
+from streams.workflow.limits import MAX_NAME_LENGTH, MAX_TARGET_LENGTH, MAX_TYPE_NAME_LENGTH
+
+EXTERNAL: Final = "external"
+_UNSUPPORTED: Final = {
+    "when": "when",
+    "celRules": "celRule",
+    "structured": "structured",
+    "edge": "edge",
+    "fanOut": "fanOut",
+    "validate": "workflow",
+    "publish": "workflow",
+    "ask": "workflow",
+    "wait": "workflow",
+    "retry": "workflow",
+    "answerWithinMs": "workflow",
+    "remindAfterMs": "workflow",
+}
+_OTHER_KINDS: Final = ("structured", "publish", "ask", "wait")
+
+
+@dataclass(frozen=True, slots=True)
+class StepDefinition:
+    """One step as written. `deadline_ms` 0 inherits what is left of the segment's budget."""
+
+    name: str
+    target: str
+    method: str
+    tls: bool
+    rules: tuple[str, ...]
+    deadline_ms: int
+    completion: str
+    index: int
+
+    @property
+    def path(self) -> Path:
+        """Where the step stands in its document."""
+        return ("steps", self.index)
+
+    @property
+    def pointer(self) -> str:
+        """The JSON pointer of the step in its document."""
+        return pointer_to(self.path)
+
+    @property
+    def rule_count(self) -> int:
+        """How many mapping rules the step has, those of its parts included."""
+        return len(self.rules)
+
+
+def read_step(step: object, index: int, findings: Findings) -> StepDefinition | None:
+    """Read one step, noting its faults. None when it has no name that could stand for it.
+
+    What cannot be read keeps an empty text, an empty tuple or 0 there.
+    """
+    path = ("steps", index)
+    if not isinstance(step, Mapping):
+        findings.add(f"a step must be an object, not {shown(step)}", *path)
+        return None
+    name = ObjectReader(step, path, findings).text("name", required=True, longest=MAX_NAME_LENGTH)
+    reader = ObjectReader(step, path, findings, step=name)
+    reader.take("name")
+    completion = _read_completion(reader)
+    # What else can stand in for a method is refused below by its own name; its absence is then no second fault.
+    calls = not any(reader.has(key) for key in _OTHER_KINDS)
+    definition = StepDefinition(
+        name=name,
+        target=reader.text("target", required=calls and completion != EXTERNAL, longest=MAX_TARGET_LENGTH),
+        method=reader.text("method", required=calls, longest=MAX_TYPE_NAME_LENGTH),
+        tls=reader.flag("tls"),
+        rules=reader.texts("rules"),
+        deadline_ms=reader.milliseconds("deadlineMs", lowest=0),
+        completion=completion,
+        index=index,
+    )
+    reader.refuse(_UNSUPPORTED)
+    reader.refuse_unknown()
+    return definition if name else None
+
+
+def _read_completion(reader: ObjectReader) -> str:
+    completion = reader.take("completion")
+    if completion is None and not reader.has("completion"):
+        return ""
+    if not isinstance(completion, str):
+        reader.fault(f"completion must be text, not {shown(completion)}", "completion")
+        return ""
+    return completion

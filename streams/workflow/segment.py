@@ -1,0 +1,89 @@
+"""A segment at work: what the steps of every kind stand on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from google.protobuf.message import Message
+
+from schemas.errors import BudgetSpent, InputInvalid, StepFailed, WorkerError, WorkflowBroken
+from streams.workflow.callbacks import Call, Checkpoints
+from streams.workflow.outcomes import StepOutcome
+from streams.workflow.plan import Plan, PlannedStep
+from streams.workflow.replay import StoredCheckpoint
+
+
+class Segment:
+    """The messages that rules can read, the time that is left, and the way to keep a finished step.
+
+    `scope` holds `input` and the response of every finished step, skipped ones included. `last` is the response of the
+    last step that was not skipped, the input before there is one. `outcomes` has one entry per finished step.
+    """
+
+    def __init__(
+        self, plan: Plan, given: Message, *, call: Call, checkpoint: Checkpoints, clock: Callable[[], float]
+    ) -> None:
+        self.plan = plan
+        self.call = call
+        self.scope: dict[str, Message] = {"input": given}
+        self.last = given
+        self.outcomes: list[StepOutcome] = []
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._ends_at = clock() + plan.budget_ms / 1000
+
+    def bind(self, name: str, response: Message, *, skipped: bool = False) -> None:
+        """Show *response* under the step's name to what comes after it."""
+        self.scope[name] = response
+        self.outcomes.append(StepOutcome(name, skipped))
+        if not skipped:
+            self.last = response
+
+    async def finish(self, step: PlannedStep, response: Message) -> None:
+        """Keep a step's response, and go on behind it once it is stored.
+
+        Raises:
+            WorkflowBroken: it cannot be kept as JSON.
+            WorkerError: whatever the callback raised, untouched.
+        """
+        kept = StoredCheckpoint(step.index, step.name, False, self.rendered(response, step.name, "the response"))
+        await self._checkpoint(kept, self.plan.next_target(step.index + 1))
+        self.bind(step.name, response)
+
+    def timeout_seconds(self, step: str, deadline_ms: int) -> float:
+        """Seconds for a call: what is left of the budget, or *deadline_ms* if that is less and not 0.
+
+        Raises:
+            BudgetSpent: nothing is left.
+        """
+        left = self._ends_at - self._clock()
+        if left <= 0:
+            raise BudgetSpent(f"the segment's {self.plan.budget_ms} ms were used up before the call", step=step)
+        return min(left, deadline_ms / 1000) if deadline_ms else left
+
+    def parsed(self, full_name: str, response: bytes, step: str) -> Message:
+        """A response as it came over the wire. Raises WorkflowBroken when it is no message of that type."""
+        try:
+            return self.plan.schema_set.from_wire(full_name, response)
+        except InputInvalid as error:
+            raise WorkflowBroken(f"the response of {step} cannot be read: {error}", step=step) from None
+
+    def rendered(self, message: Message, step: str, what: str) -> object:
+        """The message as plain JSON. Raises WorkflowBroken when it has no JSON form; *what* names it there."""
+        try:
+            return self.plan.render(message)
+        except InputInvalid as error:
+            raise WorkflowBroken(f"{what} of {step} cannot be kept as JSON: {error}", step=step) from None
+
+
+@contextmanager
+def named(step: str) -> Iterator[None]:
+    """Give errors the step they belong to, and turn what nobody expected into a failure of that step."""
+    try:
+        yield
+    except StepFailed as error:
+        error.step = error.step or step
+        raise
+    except WorkerError:
+        raise
+    except Exception as error:  # a bug must end the run that met it, now, and not its worker
+        raise WorkflowBroken(f"unexpected {type(error).__name__}: {error}", step=step) from error
