@@ -48,6 +48,12 @@ class Metrics:
         self.history_changes = self._counter(
             "history_changes_total", "Times the database was found put back to an earlier state, or failed over."
         )
+        self.service_ready = Gauge(
+            "workflow_runs_service_ready",
+            "1 while a service can work, as /readyz says.",
+            ("service",),
+            registry=self.registry,
+        )
         self.verbs = self._counter("verbs_total", "Calls of the verbs over HTTP.", "verb", "status")
 
     def render(self) -> bytes:

@@ -26,6 +26,8 @@ def health_app(healths: Healths, metrics: Metrics) -> web.Application:
         return _answer(services, all_ready(services))
 
     async def metrics_page(_: web.Request) -> web.Response:
+        for service in healths():
+            metrics.service_ready.labels(service.name).set(service.alive and service.ready)
         return web.Response(body=metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     app = web.Application()

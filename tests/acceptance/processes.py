@@ -102,19 +102,29 @@ class WorkerProcess:
 
     async def health(self, path: str) -> tuple[int, Any]:
         """The status and the JSON of `/healthz` or `/readyz`; status 0 when there is no answer."""
-        status, text = await asyncio.to_thread(_get, self.health_url + path)
-        return status, json.loads(text) if status else text
+        return await health_of(self.health_url, path)
 
     async def count(self, metric: str, **labels: str) -> float:
         """The sum of a counter's or gauge's values that have these labels."""
-        status, text = await asyncio.to_thread(_get, f"{self.health_url}/metrics")
-        assert status == 200, text
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-        return sum(
-            sample.value
-            for sample in samples
-            if sample.name == f"workflow_runs_{metric}" and labels.items() <= sample.labels.items()
-        )
+        return await count_of(self.health_url, metric, **labels)
+
+
+async def health_of(health_url: str, path: str) -> tuple[int, Any]:
+    """What `WorkerProcess.health` says, of whichever worker has that address."""
+    status, text = await asyncio.to_thread(_get, health_url + path)
+    return status, json.loads(text) if status else text
+
+
+async def count_of(health_url: str, metric: str, **labels: str) -> float:
+    """What `WorkerProcess.count` says, of whichever worker has that address."""
+    status, text = await asyncio.to_thread(_get, f"{health_url}/metrics")
+    assert status == 200, text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return sum(
+        sample.value
+        for sample in samples
+        if sample.name == f"workflow_runs_{metric}" and labels.items() <= sample.labels.items()
+    )
 
 
 def _get(url: str) -> tuple[int, str]:
