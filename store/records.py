@@ -274,6 +274,7 @@ class RunSummary:
     attempt: int
     business_key: str | None
     outstanding_step: str | None
+    run_after: datetime
     error: str | None
     created_at: datetime
     updated_at: datetime

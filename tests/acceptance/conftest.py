@@ -7,6 +7,7 @@ import pytest
 
 from streams.dev.postgres import EmbeddedPostgres
 from streams.dev.registry.server import RegistryServer
+from tests.acceptance.bench import Bench, opened_bench
 from tests.acceptance.fleet import Fleet, opened_fleet
 from tests.driver.stories import EMBED, TOKENIZE, TOKENS, VECTOR, Compiler
 from tests.fixtures.grpc_server import ScriptedServer
@@ -67,6 +68,15 @@ async def fleet(
     """A fleet without workers."""
     async with opened_fleet(kafka, registry, database_url, tmp_path, services, compiler) as fleet:
         yield fleet
+
+
+@pytest.fixture
+async def bench(
+    database_url: str, tmp_path: Path, services: ScriptedServer, compiler: Compiler
+) -> AsyncIterator[Bench]:
+    """A bench without workers."""
+    async with opened_bench(database_url, tmp_path, services, compiler) as bench:
+        yield bench
 
 
 @pytest.fixture

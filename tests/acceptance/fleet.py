@@ -25,6 +25,7 @@ from streams.kafka.registry import SchemaRegistry
 from streams.kafka.security import KafkaSecurity
 from streams.kafka.topic_admin import TopicAdmin
 from streams.workflow.plan import ENGINE_LEVEL
+from tests.acceptance.forked import Forked, fork_worker
 from tests.acceptance.processes import WorkerProcess, start_worker
 from tests.acceptance.producer import Format, Offset, Producer, Request
 from tests.acceptance.reader import EventReader, Told, first_arrivals
@@ -92,6 +93,11 @@ class Fleet:
         worker = start_worker(self.settings(name, **changes), self.folder, self.guard, number=len(self.workers))
         self.workers.append(worker)
         return worker
+
+    def fork(self, name: str, **changes: object) -> Forked:
+        """Start a worker process in no time and do not wait for it; the caller closes it."""
+        settings = self.settings(name, **changes)
+        return fork_worker({key: settings[key] for key in settings if not key.endswith("_bind")}, self.folder)
 
     async def started(self, *names: str, **changes: object) -> list[WorkerProcess]:
         """Start workers side by side, and wait until each is ready."""

@@ -58,7 +58,19 @@ class Forked:
         return await asyncio.to_thread(_post, f"{self.url}/verbs/{verb}", arguments)
 
     def terminate(self) -> None:
+        """Ask it to stop, and do not wait."""
         self.process.terminate()
+
+    def kill(self) -> None:
+        """End it at once, as a crash would, and wait for its end."""
+        self.process.kill()
+        self.process.join()
+
+    async def wait(self, seconds: float) -> int:
+        """Wait for its end and return its exit code."""
+        await until(lambda: not self.process.is_alive(), lambda: f"it does not end: {self.log}", seconds=seconds)
+        assert self.process.exitcode is not None
+        return self.process.exitcode
 
     def close(self) -> None:
         self.process.kill()

@@ -1,8 +1,10 @@
 -- One page of a tenant's runs, newest first, below the cursor. The page is cut before anything is looked up beside it.
 select page.job_id, page.workflow_name, page.status, page.attempt, page.business_key, page.outstanding_step,
-       outcome.error, page.created_at, greatest(page.updated_at, latest.occurred_at) as updated_at, page.completed_at
+       page.run_after, outcome.error, page.created_at, greatest(page.updated_at, latest.occurred_at) as updated_at,
+       page.completed_at
   from (
-    select job_id, workflow_name, status, attempt, business_key, outstanding_step, created_at, updated_at, completed_at
+    select job_id, workflow_name, status, attempt, business_key, outstanding_step, run_after, created_at, updated_at,
+           completed_at
       from run
      where tenant_id = %(tenant_id)s
        and (created_at, job_id) < (coalesce(%(below_time)s::timestamptz, 'infinity'), %(below_job)s::uuid)

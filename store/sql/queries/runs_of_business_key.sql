@@ -1,12 +1,14 @@
 -- One page of the runs of one business key, newest first. They are few: all are found through the index of business keys,
 -- then filtered and sorted. Materialized, since the order alone would make the index of all runs look better.
 with of_key as materialized (
-  select job_id, workflow_name, status, attempt, business_key, outstanding_step, created_at, updated_at, completed_at
+  select job_id, workflow_name, status, attempt, business_key, outstanding_step, run_after, created_at, updated_at,
+           completed_at
     from run
    where tenant_id = %(tenant_id)s and business_key = %(business_key)s
 )
 select page.job_id, page.workflow_name, page.status, page.attempt, page.business_key, page.outstanding_step,
-       outcome.error, page.created_at, greatest(page.updated_at, latest.occurred_at) as updated_at, page.completed_at
+       page.run_after, outcome.error, page.created_at, greatest(page.updated_at, latest.occurred_at) as updated_at,
+       page.completed_at
   from (
     select * from of_key
      where (created_at, job_id) < (coalesce(%(below_time)s::timestamptz, 'infinity'), %(below_job)s::uuid)
