@@ -20,13 +20,19 @@ WorkerError                      retryable  HTTP
 │   └── TablesRefuse             yes        503   a constraint that this program does not know stands against a row
 ├── BrokerUnavailable            yes        503   Kafka gave no answer: repeat the call
 ├── RegistryUnavailable          yes        503   the schema registry gave no answer: repeat the call
+├── EvaluatorUnavailable         yes        503   this machine cannot evaluate expressions now: repeat the call
 ├── SegmentInterrupted           no         409   a segment was stopped from outside: not a failure
 └── StepFailed                   no         500   one step of one run
+    ├── GateFailed               no         500   a step's condition cannot be decided
     ├── MappingFailed            no         500   a mapping rule cannot apply
     ├── CallFailed               by code    500   the call returned an error status
     ├── BudgetSpent              yes        500   the segment's time was used up before a call
     ├── WorkflowBroken           no         500   definition, checkpoints and code disagree
-    └── ExternalStepReached      no         500   a synchronous run met a step that a person answers
+    ├── ExternalStepReached      no         500   a synchronous run met a step that a person answers
+    ├── HandlerRetry             yes        500   a handler in Python asks to be called again
+    ├── HandlerRejected          no         500   a handler in Python rejects what it was given
+    ├── HandlerOverdue           yes        500   a handler in Python did not end in time
+    └── HandlerDied              yes        500   a handler in Python ended as no function should
 """
 
 from collections.abc import Mapping, Sequence
@@ -219,6 +225,13 @@ class RegistryUnavailable(WorkerError):
     http_status = 503
 
 
+class EvaluatorUnavailable(WorkerError):
+    """This machine could not evaluate now (no process, no memory, no time): nothing is known about the expression."""
+
+    retryable = True
+    http_status = 503
+
+
 class SegmentInterrupted(WorkerError):
     """A segment was stopped from outside (drain, lost lease, no permit). Never a failure of the run: release it."""
 
@@ -247,6 +260,12 @@ class StepFailed(WorkerError):
     def __init__(self, message: str, *, step: str = "") -> None:
         super().__init__(f"{self.kind}: {message}")
         self.step = step
+
+
+class GateFailed(StepFailed):
+    """A step's `when` failed or is no truth value; the message has the expression. Never read as false."""
+
+    kind = FailureKind.GATE
 
 
 class MappingFailed(StepFailed):
@@ -286,3 +305,32 @@ class ExternalStepReached(StepFailed):
     """A synchronous run met a step that somebody outside answers: submit a job instead."""
 
     kind = FailureKind.EXTERNAL
+
+
+class HandlerRetry(StepFailed):
+    """A handler asks to be called again, `after_seconds` from now; None leaves the delay to the usual back-off."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, step: str = "", after_seconds: float | None = None) -> None:
+        super().__init__(message, step=step)
+        self.after_seconds = after_seconds
+
+
+class HandlerRejected(StepFailed):
+    """A handler rejects what it was given; the message is its reason. Calling it again would not help."""
+
+    kind = FailureKind.VALIDATION
+
+
+class HandlerOverdue(StepFailed):
+    """A handler did not end within its time. It may still be at work; what it comes to is thrown away."""
+
+    kind = FailureKind.DEADLINE
+    retryable = True
+
+
+class HandlerDied(StepFailed):
+    """A handler ended as no function should: its process died, or it raised what is no Exception (SystemExit, say)."""
+
+    retryable = True

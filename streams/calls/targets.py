@@ -11,7 +11,7 @@ from typing import Final
 import yaml
 
 from schemas.errors import SettingsInvalid
-from streams.workflow.names import fault_in_target
+from streams.workflow.names import HANDLER_TARGET, fault_in_target
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ def is_address(text: str) -> bool:
 
 
 def _problems(name: object, entry: object) -> list[str]:
-    if not isinstance(name, str) or ":" in name or fault_in_target(name) is not None:
+    if not isinstance(name, str) or ":" in name or name == HANDLER_TARGET or fault_in_target(name) is not None:
         return [f"{name!r} cannot be the name of a target (letters, digits, `_`, `.` and `-`; `local` is taken)"]
     if not isinstance(entry, dict):
         return [f"target {name} needs a mapping with its address"]

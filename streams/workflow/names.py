@@ -10,6 +10,12 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TARGET: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(:(?P<port>[0-9]{1,5}))?")
 
 HANDLER_TARGET: Final = "local"
+"""What a step names as its target when a handler in Python serves its method."""
+
+JOB_METHOD: Final = "workflow_runs.job.v1.Job/Run"
+"""The method of every job type: plain JSON in, plain JSON out."""
+
+_JOB_TARGET: Final = re.compile(r"job:[A-Za-z_][A-Za-z0-9_.-]{0,199}")
 
 # Names the scope gives away itself, or that error texts and events use for something else.
 _TAKEN: Final = frozenset({"input", "target", "output"})
@@ -46,9 +52,22 @@ def fault_in_target(target: str) -> str | None:
         return f"the port of {shown(target)} is not in 1 to 65535"
     if match["ipv6"] is not None and (match["port"] is None or not _is_ipv6(match["ipv6"])):
         return f"{shown(target)} is no target: an IPv6 address is written [address]:port"
-    if target == HANDLER_TARGET:
-        return "the target local (handlers in Python) is not supported by this version of the engine"
     return None
+
+
+def handler_target(method: str) -> str:
+    """What a step with the target `local` waits for: a worker with a handler of *method*, `package.Service/Method`."""
+    return f"{HANDLER_TARGET}:{method}"
+
+
+def job_target(job_type: str) -> str:
+    """The target of a job type: a worker with the function of that name."""
+    return f"job:{job_type}"
+
+
+def is_job_target(target: str) -> bool:
+    """Whether *target* is that of a job type."""
+    return _JOB_TARGET.fullmatch(target) is not None
 
 
 def _is_ipv6(text: str) -> bool:

@@ -14,7 +14,14 @@ from streams.workflow.descriptors import SchemaSet
 from streams.workflow.document import Path
 from streams.workflow.findings import Findings
 from streams.workflow.mapping import CompiledMapping, compile_rule
-from streams.workflow.names import fault_in_step_name, fault_in_target
+from streams.workflow.names import (
+    HANDLER_TARGET,
+    JOB_METHOD,
+    fault_in_step_name,
+    fault_in_target,
+    handler_target,
+    is_job_target,
+)
 from streams.workflow.plan import Plan, PlannedAnswer, PlannedCall, PlannedOutput, PlannedStep, Work
 from streams.workflow.rule_text import RuleInvalid
 
@@ -79,7 +86,7 @@ class Verification:
         if step.completion == EXTERNAL:
             return PlannedAnswer(input_type, request)
         return PlannedCall(
-            target=step.target,
+            target=handler_target(step.method) if step.target == HANDLER_TARGET else step.target,
             tls=step.tls,
             method_path="/" + step.method,
             deadline_ms=step.deadline_ms,
@@ -93,8 +100,13 @@ class Verification:
     def _check_completion_and_target(self, step: StepDefinition) -> None:
         if step.completion not in ("", EXTERNAL):
             self._fault(step, "completion", f'completion must be "" or "{EXTERNAL}"', "completion")
-        if step.target and (fault := fault_in_target(step.target)):
+        in_process = step.target == HANDLER_TARGET or is_job_target(step.target)
+        if step.target and not in_process and (fault := fault_in_target(step.target)):
             self._fault(step, "workflow", fault, "target")
+        if in_process and step.tls:
+            self._fault(step, "workflow", f"tls is of no use: {step.target} is served in the worker's process", "tls")
+        if is_job_target(step.target) and step.method != JOB_METHOD:
+            self._fault(step, "workflow", f"a job type is called by the method {JOB_METHOD} alone", "method")
 
     def _method(self, step: StepDefinition) -> MethodDescriptor | None:
         if not step.method:

@@ -210,7 +210,8 @@ def test_a_target_is_a_name_or_host_and_port(target: str, compiled: Compile) -> 
         "[nonsense]:1",
         "[::1::]:1",
         "mäil",
-        "local",
+        "job:",
+        "job:re index",
         "mail:9000\n",
     ],
 )
