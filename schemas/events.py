@@ -66,6 +66,7 @@ ANNOUNCES: Final[Mapping[str, EventType | None]] = MappingProxyType(
         "answer": EventType.STEP_CHECKPOINT,
         "reject_answer": EventType.FAILED,
         "wake": EventType.STEP_CHECKPOINT,
+        "remind": EventType.WAITING,
         "overdue": EventType.FAILED,
         "cancel": EventType.CANCELLED,
         "reopen": EventType.REOPENED,

@@ -150,7 +150,7 @@ class Committer:
             if pending.job_id in self._busy:
                 left.append(waiting)
                 continue
-            size += len(pending.row)
+            size += pending.size
             if len(batch) == _FLUSH_ROWS or (batch and size > _FLUSH_BYTES):
                 left += self._waiting[position:]
                 break

@@ -83,6 +83,14 @@ def error_texts(error: str) -> tuple[str, str]:
     return whole, cut_error(whole)
 
 
+def event_detail(detail: object) -> str:
+    """Return what an event tells beside its columns, as JSON text. Raises MoveRefused: it is no JSON."""
+    try:
+        return json.dumps(detail, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise MoveRefused(f"the event's detail is no JSON: {error}") from error
+
+
 def request_detail(request: object) -> str:
     """Return a WAITING event's detail: the composed request where it fits, else how large it is. The row has all of it.
 

@@ -18,6 +18,7 @@ from store.statements import sql
 
 _STATEMENTS: Final[Mapping[Move, str]] = MappingProxyType(
     {
+        Move.ITEM: "moves/item",
         Move.CHECKPOINT: "moves/checkpoint",
         Move.PARK: "moves/park",
         Move.RETRY: "moves/retry",
@@ -34,8 +35,9 @@ _READ_ONLY: Final = "25006"
 class PendingMove:
     """A holder's move on its way.
 
-    `row` is its element of the statement's JSON array, which is sent unchanged, however often. `payloads` are the
-    wake-ups due once it is committed. `history` is that of the claim: see `HeldRun`.
+    `row` is its element of the statement's JSON array, which is sent unchanged, however often, and `record` that of the
+    record which goes out with it, if there is one. `payloads` are the wake-ups due once it is committed. `history` is
+    that of the claim: see `HeldRun`.
     """
 
     move: Move
@@ -43,10 +45,23 @@ class PendingMove:
     row: str
     payloads: frozenset[str]
     history: int = 0
+    record: str | None = None
+
+    @property
+    def size(self) -> int:
+        """How long it is on its way to Postgres, about."""
+        return len(self.row) + len(self.record or "")
 
     @classmethod
     def of(
-        cls, move: Move, job_id: UUID, row: Mapping[str, object], payloads: frozenset[str], *, history: int = 0
+        cls,
+        move: Move,
+        job_id: UUID,
+        row: Mapping[str, object],
+        payloads: frozenset[str],
+        *,
+        history: int = 0,
+        record: Mapping[str, object] | None = None,
     ) -> "PendingMove":
         """Prepare a move.
 
@@ -54,7 +69,8 @@ class PendingMove:
             MoveRefused: *row* has what JSON has not: NaN, infinity, or a nesting without end.
         """
         try:
-            return cls(move, job_id, json.dumps(row, separators=(",", ":"), allow_nan=False), payloads, history)
+            sent = _text(record) if record is not None else None
+            return cls(move, job_id, _text(row), payloads, history, sent)
         except (ValueError, RecursionError) as error:
             raise MoveRefused(f"what {move} of run {job_id} was to write is no JSON: {error}") from error
 
@@ -134,12 +150,15 @@ async def _commit(
     connection: Connection, groups: Mapping[str, Sequence[PendingMove]], moves: Sequence[PendingMove]
 ) -> set[UUID]:
     """One statement commits by itself; several make one implicit transaction, which ends where the pipeline does."""
-    if len(groups) == 1:
+    records = [move.record for move in moves if move.record is not None]
+    if len(groups) == 1 and not records:
         [statement] = groups
         cursors = [await connection.execute(sql(statement), _params(moves))]
     else:
         async with connection.pipeline():
             await connection.execute(sql("moves/lock"), _ids(moves))
+            if records:
+                await connection.execute(sql("moves/record"), {"moves": f"[{','.join(records)}]"})
             cursors = [await connection.execute(sql(name), _params(group)) for name, group in groups.items()]
     if sum(cursor.rowcount for cursor in cursors) == len(moves):
         return {move.job_id for move in moves}
@@ -152,6 +171,10 @@ def _ids(moves: Sequence[PendingMove]) -> dict[str, object]:
 
 def _params(moves: Sequence[PendingMove]) -> dict[str, object]:
     return {"moves": f"[{','.join(move.row for move in moves)}]", "now": None}
+
+
+def _text(row: Mapping[str, object]) -> str:
+    return json.dumps(row, separators=(",", ":"), allow_nan=False)
 
 
 def _job_id(row: Mapping[str, object]) -> UUID:

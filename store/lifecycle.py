@@ -20,6 +20,7 @@ class Move(StrEnum):
     REFUSE = "refuse"
     CLAIM = "claim"
     RENEW = "renew"
+    ITEM = "item"
     CHECKPOINT = "checkpoint"
     PARK = "park"
     RETRY = "retry"
@@ -30,6 +31,9 @@ class Move(StrEnum):
     EXPIRE = "expire"
     ANSWER = "answer"
     REJECT_ANSWER = "reject_answer"
+    WAKE = "wake"
+    REMIND = "remind"
+    OVERDUE = "overdue"
     CANCEL = "cancel"
 
 
@@ -67,6 +71,7 @@ MOVES: Final[Mapping[Move, Arrow]] = MappingProxyType(
             _arrow(Move.REFUSE, _NEW, Status.FAILED, Mover.ANYONE),
             _arrow(Move.CLAIM, _QUEUED, Status.RUNNING, Mover.WORKER),
             _arrow(Move.RENEW, _RUNNING, Status.RUNNING, Mover.HOLDER),
+            _arrow(Move.ITEM, _RUNNING, Status.RUNNING, Mover.HOLDER),
             _arrow(Move.CHECKPOINT, _RUNNING, Status.RUNNING, Mover.HOLDER),
             _arrow(Move.PARK, _RUNNING, Status.WAITING, Mover.HOLDER),
             _arrow(Move.RETRY, _RUNNING, Status.QUEUED, Mover.HOLDER),
@@ -84,6 +89,9 @@ MOVES: Final[Mapping[Move, Arrow]] = MappingProxyType(
             ),
             _arrow(Move.ANSWER, _WAITING, Status.QUEUED, Mover.ANYONE),
             _arrow(Move.REJECT_ANSWER, _WAITING, Status.FAILED, Mover.ANYONE),
+            _arrow(Move.WAKE, _WAITING, Status.QUEUED, Mover.HOUSEKEEPING),
+            _arrow(Move.REMIND, _WAITING, Status.WAITING, Mover.HOUSEKEEPING),
+            _arrow(Move.OVERDUE, _QUEUED | _WAITING, Status.FAILED, Mover.HOUSEKEEPING),
             _arrow(Move.CANCEL, _QUEUED | _RUNNING | _WAITING, Status.CANCELLED, Mover.ANYONE),
         )
     )

@@ -1,9 +1,10 @@
 """What the store hands out and takes: plain values, no connection behind them."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
@@ -21,6 +22,42 @@ class StoredCheckpoint:
     step: str
     skipped: bool
     response: object | None
+
+
+class ItemStatus(StrEnum):
+    """Where one item of a step stands. QUEUED: its last try failed and another one follows; the others are final."""
+
+    QUEUED = "QUEUED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItem:
+    """One item of a step that fans out, once it has been tried.
+
+    `attempt` counts its failed tries. `response` is the parsed JSON, None unless it is COMPLETED; `error` is that of its
+    last failed try. `input` is kept where somebody will want to read it, beside an error; it is not read back.
+    """
+
+    item_index: int
+    status: ItemStatus
+    attempt: int
+    response: object | None = None
+    error: str | None = None
+    input: object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedItem:
+    """What is told of an item whose last try failed."""
+
+    step: str
+    item_index: int
+    status: ItemStatus
+    attempt: int
+    error: str | None
+    updated_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +83,7 @@ class ClaimedRun:
     input: JsonText
     trace_context: str | None
     checkpoints: tuple[StoredCheckpoint, ...]
+    claimed_at: datetime
 
 
 @dataclass(slots=True)
@@ -55,7 +93,8 @@ class HeldRun:
     `seq` grows with each announced move. `held_until` is the holder's own limit on the monotonic clock: the time the
     claim or renewal was sent plus the lease less a tenth. Past it nothing may be called or written. `leaving` is set
     once a move that ends the claim is under way, and `last_move` is what became of the latest move, or will. `history`
-    is `History.changes` at the claim: once the database has another history, the claim is void.
+    is `History.changes` at the claim: once the database has another history, the claim is void. `kept_items` says whether
+    items were kept under the claim: that is progress, although no event tells of it.
     """
 
     claim: ClaimedRun
@@ -63,7 +102,9 @@ class HeldRun:
     held_until: float
     history: int = 0
     leaving: bool = False
+    kept_items: bool = False
     last_move: "asyncio.Future[MoveResult] | None" = field(default=None, repr=False, compare=False)
+    taken_at: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def job_id(self) -> UUID:
@@ -72,6 +113,10 @@ class HeldRun:
     @property
     def fence(self) -> int:
         return self.claim.fence
+
+    def database_time(self) -> datetime:
+        """About what the database's clock shows now: never later than it does."""
+        return self.claim.claimed_at + timedelta(seconds=time.monotonic() - self.taken_at)
 
     def try_of(self, step: str | None) -> int:
         """Number of the try that runs *step* now, None for the workflow itself: its failed tries so far, and one."""
@@ -89,7 +134,10 @@ class MoveResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A request that may become a run, resolved against its definition. `error` set means: born FAILED."""
+    """A request that may become a run, resolved against its definition. `error` set means: born FAILED.
+
+    `run_deadline_ms` is how long the run may take from its submission on; None: as long as it likes.
+    """
 
     job_id: UUID
     tenant_id: str
@@ -107,6 +155,7 @@ class Submission:
     record_time: datetime | None = None
     error: str | None = None
     failed_step: str | None = None
+    run_deadline_ms: int | None = None
 
 
 class SubmitOutcome(StrEnum):

@@ -308,4 +308,5 @@ def _row_of(ordinal: int, submission: Submission) -> dict[str, object]:
         "business_key": submission.business_key,
         "trace_context": submission.trace_context,
         "record_time": submission.record_time and submission.record_time.isoformat(),
+        "run_deadline_ms": submission.run_deadline_ms,
     }

@@ -58,13 +58,15 @@ create table run (
   items_done         integer not null default 0,
   items_failed       integer not null default 0,
   run_after          timestamptz not null default now(),
-  due_at             timestamptz,
+  due_at             timestamptz,                       -- when a parked run moves on by itself, see due_move
+  answer_by          timestamptz,                       -- until when the outstanding step must be answered
   updated_at         timestamptz not null default now(),
   lease_until        timestamptz,
   started_at         timestamptz,
   completed_at       timestamptz,
   status             text not null,
   lease_owner        text,
+  due_move           text,                              -- what happens at due_at unless an answer comes first
   attempt_step       text,
   next_target        text,                              -- what the next call goes to; set exactly while QUEUED
   resume_target      text,                              -- where it is queued next: by an answer while WAITING, by a lost
@@ -89,6 +91,10 @@ create table run (
     check ((status = 'RUNNING') = (lease_owner is not null) and (status = 'RUNNING') = (lease_until is not null)),
   constraint run_targeted_iff_queued check ((status = 'QUEUED') = (next_target is not null)),
   constraint run_outstanding_iff_waiting check ((status = 'WAITING') = (outstanding_step is not null)),
+  constraint run_due_by_a_known_move
+    check ((due_at is null) = (due_move is null) and (due_at is null or status = 'WAITING')
+           and (due_move is null or due_move in ('wake', 'remind', 'overdue'))),
+  constraint run_answered_by_iff_waiting check (answer_by is null or status = 'WAITING'),
   constraint run_resumable_iff_away check ((status in ('RUNNING', 'WAITING')) = (resume_target is not null)),
   constraint run_completed_iff_settled
     check ((status in ('COMPLETED', 'FAILED', 'DEAD', 'CANCELLED')) = (completed_at is not null)),
@@ -98,7 +104,10 @@ create table run (
 
 create index run_claim on run (next_target, run_after, job_id) where next_target is not null and lost_leases < 2;
 create index run_suspects on run (run_after) where status = 'QUEUED' and lost_leases >= 2;
-create index run_due on run (due_at) where status = 'WAITING' and due_at is not null;
+create index run_due on run (due_at) where due_at is not null;
+-- Runs that nobody works on: a holder keeps its run's deadline itself.
+create index run_deadline on run (deadline_at)
+  where deadline_at is not null and lease_until is null and completed_at is null;
 -- Not by status: a guard that names RUNNING would then seem to be answered best by reading all of it.
 create index run_lease on run (lease_until) where lease_until is not null;
 create index run_settled on run (completed_at) where completed_at is not null;
@@ -150,7 +159,8 @@ create table item (
   response    jsonb,
   error       text,
   constraint item_pkey primary key (job_id, step, item_index),
-  constraint item_status_known check (status in ('QUEUED', 'RUNNING', 'WAITING', 'COMPLETED', 'FAILED'))
+  constraint item_status_known check (status in ('QUEUED', 'RUNNING', 'WAITING', 'COMPLETED', 'FAILED')),
+  constraint item_response_iff_completed check ((status = 'COMPLETED') = (response is not null))
 );
 
 -- The log: what a consumer is told, in typed columns. Append only; the relay renders the bytes.
@@ -191,18 +201,34 @@ create table relay_queue (
   constraint relay_queue_names_its_source
     check ((kind = 'letter') = (letter_id is not null) and (kind = 'letter') = (job_id is null))
 );
+-- Dead letters: few, however many events wait.
+create index relay_queue_letters on relay_queue (shard, id) where kind = 'letter';
 -- What failed by itself: few, however much waits.
 create index relay_queue_failing on relay_queue (shard, id) where attempts > 0;
 
--- What `publish` and `ask` steps send.
+-- What `publish` and `ask` steps send, value and headers byte for byte; the value without the frame of its schema.
 create table record (
-  job_id      uuid not null,
-  step_index  integer not null,
-  topic       text not null,
-  key         bytea,
-  value       bytea,
-  headers     jsonb,
-  constraint record_pkey primary key (job_id, step_index)
+  job_id       uuid not null,
+  seq          bigint not null,                         -- of the event of the same commit, which follows it to Kafka
+  step_index   integer not null,
+  topic        text not null,
+  type         text not null,                           -- full name of the value's message type
+  key          bytea not null,
+  value        bytea not null,
+  headers      jsonb not null,                          -- array of [name, text], in their order
+  skip_reason  text,                                    -- set: never published, since an operator gave it up
+  constraint record_pkey primary key (job_id, seq)
+);
+
+-- The frame that values of one definition's type get on one topic: found at the schema registry once, and kept, so that a
+-- record is sent with the same bytes each time.
+create table record_frame (
+  definition_hash  bytea not null,
+  topic            text not null,
+  type             text not null,
+  frame            bytea not null,
+  created_at       timestamptz not null default now(),
+  constraint record_frame_pkey primary key (definition_hash, topic, type)
 );
 
 -- Records of a source topic that no run could be made of, byte for byte.
@@ -318,7 +344,7 @@ create view workflow_run as
 select run.job_id, run.tenant_id, run.workflow_name, run.business_key, run_input.labels, run.status,
        run.outstanding_step, run_outcome.composed_request, run.attempt, run.attempt_step, run.max_attempts,
        run.lost_leases, run_outcome.last_error, run_outcome.last_error_at, run.run_after, run.next_target, run.resume_target,
-       run.due_at, run.deadline_at, run.lease_owner, run.lease_until, run.fence,
+       run.due_at, run.due_move, run.answer_by, run.deadline_at, run.lease_owner, run.lease_until, run.fence,
        greatest(run.seq, (select max(event.seq) from event where event.job_id = run.job_id)) as seq,
        run.steps_total, run.items_total, run.items_done, run.items_failed,
        run_input.input, steps.checkpoints, run_outcome.result, run_outcome.verdict, run_outcome.error,

@@ -25,6 +25,9 @@ _COMMITS: Final = (
     "answer",
     "cancel",
     "expire",
+    "wake",
+    "remind",
+    "overdue",
 )
 _BETWEEN: Final = ("intake.before_offset", "relay.acknowledged", "relay.before_mark", "relay.after_mark")
 

@@ -36,6 +36,7 @@ def held_run(job_id: UUID | None = None, *, fence: int = 1, seconds_left: float 
         input="{}",
         trace_context=None,
         checkpoints=(),
+        claimed_at=datetime.now(UTC),
     )
     return HeldRun(claim, seq=1, held_until=time.monotonic() + seconds_left)
 

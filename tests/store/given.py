@@ -10,9 +10,10 @@ from schemas.events import EventType, Status
 from store.answers import AnswerResult, Answers
 from store.control import CancelResult, Control
 from store.database import Database
+from store.due import Due
 from store.leases import Leases
 from store.moves import Moves
-from store.records import HeldRun, StoredCheckpoint
+from store.records import HeldRun, ItemStatus, StoredCheckpoint, StoredItem
 from store.submit import Submits
 from store.upkeep import Upkeep
 from tests.store.samples import Sql, Woken, select, submission
@@ -40,6 +41,10 @@ class Given:
         self.opened.append(leases)
         return leases
 
+    @property
+    def due(self) -> Due:
+        return Due(self.database, on_committed=self.woken)
+
     async def close(self) -> None:
         for leases in self.opened:
             await leases.close()
@@ -66,6 +71,21 @@ class Given:
         """A run that waits for an answer to *step*; its claim is over."""
         run = await self.held(**changes)
         await self.moves.park(run, step=step, step_index=0, request={"text": "a"}, resume_target="after")
+        return run
+
+    async def pass_time(self, *job_ids: UUID, hours: int = 1) -> None:
+        """Let the times at which something happens to these runs by itself have come that much earlier."""
+        query = b"""
+            update run
+               set due_at = due_at - %(by)s::interval, answer_by = answer_by - %(by)s::interval,
+                   deadline_at = deadline_at - %(by)s::interval
+             where job_id = any (%(ids)s)"""
+        await self.sql.execute(query, {"ids": list(job_ids), "by": f"{hours} hours"})
+
+    async def asleep(self, step: str = "pause", *, after_ms: int = 60_000, **changes: Any) -> HeldRun:
+        """A run that waits for a time; its claim is over."""
+        run = await self.held(**changes)
+        await self.moves.park_until(run, step=step, resume_target="after", after_ms=after_ms)
         return run
 
     async def expire(self, *job_ids: UUID) -> None:
@@ -121,7 +141,7 @@ class Given:
     async def everything(self, job_id: UUID) -> list[object]:
         """All that the tables hold of a run, to show that nothing changed."""
         found: list[object] = []
-        for table in ("run", "run_outcome", "checkpoint", "event", "relay_queue"):
+        for table in ("run", "run_outcome", "checkpoint", "item", "event", "record", "relay_queue"):
             query = f"select * from {table} where job_id = %(id)s order by 1, 2"
             found.append(await select(self.sql, query, {"id": job_id}))
         return found
@@ -137,7 +157,14 @@ def finished(step_index: int = 0, step: str = "tokenize", response: object = Non
     )
 
 
+def done_item(item_index: int = 0, response: object = None) -> StoredItem:
+    return StoredItem(
+        item_index, ItemStatus.COMPLETED, attempt=0, response={"n": item_index} if response is None else response
+    )
+
+
 HOLDER_MOVES: dict[str, Callable[[Moves, HeldRun], Awaitable[None]]] = {
+    "item": lambda moves, run: moves.items(run, step="tokenize", items=[done_item()], new_items=2),
     "checkpoint": lambda moves, run: moves.checkpoint(run, finished()),
     "park": lambda moves, run: moves.park(run, step="review", step_index=0, request={}, resume_target="x"),
     "retry": lambda moves, run: moves.retry(run, step="tokenize", target="x", error="UNAVAILABLE", delay_seconds=5),
@@ -149,6 +176,7 @@ HOLDER_MOVES: dict[str, Callable[[Moves, HeldRun], Awaitable[None]]] = {
 """Every move of a holder, as a worker makes it."""
 
 STATUS_AFTER: dict[str, Status] = {
+    "item": Status.RUNNING,
     "checkpoint": Status.RUNNING,
     "park": Status.WAITING,
     "retry": Status.QUEUED,

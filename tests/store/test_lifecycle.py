@@ -56,6 +56,23 @@ async def cancel(given: Given, run: HeldRun) -> None:
     await given.cancel(run)
 
 
+async def settle_due(given: Given, run: HeldRun) -> None:
+    await given.due.settle()
+
+
+def comes_due(move: str) -> bytes:
+    text = f"update run set due_at = now() - interval '1 s', due_move = '{move}' where status = 'WAITING'"
+    return text.encode()
+
+
+BEFORE: dict[Move, bytes] = {
+    Move.WAKE: comes_due("wake"),
+    Move.REMIND: comes_due("remind"),
+    Move.OVERDUE: b"update run set deadline_at = now() - interval '1 s'",
+}
+"""What must be so for housekeeping to make the move at all."""
+
+
 Try = Callable[[Given, HeldRun], Awaitable[None]]
 
 TRIES: dict[Move, Try] = {
@@ -67,6 +84,9 @@ TRIES: dict[Move, Try] = {
     Move.ANSWER: answer,
     Move.REJECT_ANSWER: reject_answer,
     Move.CANCEL: cancel,
+    Move.WAKE: settle_due,
+    Move.REMIND: settle_due,
+    Move.OVERDUE: settle_due,
 }
 
 
@@ -93,6 +113,8 @@ async def test_a_move_is_made_from_its_sources_alone_and_announces_what_the_tabl
     arrow = MOVES[move]
     for status in Status:
         run = await arrive(given, status)
+        if move in BEFORE:
+            await given.sql.execute(BEFORE[move])
         before = await given.everything(run.job_id)
         told_before = await told(given, run)
 

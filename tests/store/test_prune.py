@@ -60,7 +60,7 @@ async def settled(given: Given, **changes: Any) -> UUID:
             values (%(job_id)s, 's', 0, 'COMPLETED', 1, 1)""",
         job_id,
     )
-    await given.sql.execute(b"insert into record (job_id, step_index, topic) values (%(job_id)s, 0, 't')", job_id)
+    await given.sql.execute(b"insert into record values (%(job_id)s, 2, 0, 't', 'a.A', 'k', 'v', '[]')", job_id)
     return run.job_id
 
 

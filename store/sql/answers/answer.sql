@@ -1,5 +1,6 @@
 -- Answers to parked steps, behind lock.sql, so that what is read here is newer than the lock. An element with an error
--- says that the answer broke its rules: the run fails, nothing is kept. Each element is told what became of it.
+-- says that the answer broke its rules: the run fails, nothing is kept. A wait is answered by time alone. Each element is
+-- told what became of it.
 with asked as materialized (
   select m.*, coalesce(%(now)s::timestamptz, now()) as at
     from json_to_recordset(%(moves)s::json) as m(
@@ -9,12 +10,12 @@ with asked as materialized (
   select asked.*, found.*,
          case when found.status is null then 'UNKNOWN'
               when found.answered is not null then 'ALREADY_DONE'
-              when found.status = 'WAITING' and found.outstanding_step = asked.step then 'APPLIED'
+              when found.status = 'WAITING' and found.outstanding_step = asked.step and not found.sleeps then 'APPLIED'
               else 'WRONG_STATE' end as outcome,
          case when asked.error is null then 'QUEUED' else 'FAILED' end as status_after
     from asked
     left join lateral (
-      select run.status, run.outstanding_step, run.shard, run.fence,
+      select run.status, run.outstanding_step, run.shard, run.fence, coalesce(run.due_move = 'wake', false) as sleeps,
              1 + case when run.attempt_step = asked.step then run.attempt else 0 end as attempt,
              (select max(event.seq) + 1 from event where event.job_id = run.job_id) as next_seq,
              (select coalesce(max(checkpoint.step_index) + 1, 0) from checkpoint
@@ -25,7 +26,7 @@ with asked as materialized (
        where run.job_id = asked.job_id and run.tenant_id = asked.tenant_id offset 0) found on true
 ), moved as (
   update run
-     set status = seen.status_after, seq = seen.next_seq, outstanding_step = null, due_at = null,
+     set status = seen.status_after, seq = seen.next_seq, outstanding_step = null, due_at = null, due_move = null, answer_by = null,
          next_target = case when seen.error is null then resume_target end, resume_target = null,
          run_after = case when seen.error is null then seen.at else run_after end,
          attempt = case when seen.error is null then 0 else seen.attempt end,

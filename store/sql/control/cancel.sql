@@ -19,7 +19,8 @@ with asked as materialized (
 ), cancelled as (
   update run
      set status = 'CANCELLED', fence = fence + 1, seq = seen.next_seq, next_target = null, resume_target = null,
-         outstanding_step = null, due_at = null, lease_owner = null, lease_until = null, completed_at = seen.at,
+         outstanding_step = null, due_at = null, due_move = null, answer_by = null, lease_owner = null, lease_until = null,
+         completed_at = seen.at,
          updated_at = greatest(seen.at, updated_at + interval '1 us')
     from seen
    where run.job_id = seen.job_id and seen.outcome = 'APPLIED'

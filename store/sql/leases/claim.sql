@@ -27,7 +27,7 @@ with served as materialized (
             run.attempt_step, run.max_attempts, run.lost_leases, run.steps_total, run.definition_hash,
             run.resume_target as target, run.run_after, run.deadline_at, run.business_key
 )
-select claimed.*, given.input, given.trace_context
+select claimed.*, coalesce(%(now)s::timestamptz, now()) as claimed_at, given.input, given.trace_context
   from claimed
   left join lateral (
     select run_input.input::text as input, run_input.trace_context

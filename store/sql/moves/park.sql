@@ -1,9 +1,11 @@
--- Runs that wait for somebody's answer: nothing is held for them while they wait.
+-- Runs that wait, for somebody's answer or for a time: nothing is held for them while they do. `due_move` is what happens
+-- unless an answer comes first: at `due_at`, or so many milliseconds from now.
 with asked as materialized (
   select m.*, coalesce(%(now)s::timestamptz, now()) as at
     from json_to_recordset(%(moves)s::json) as m(
       job_id uuid, fence bigint, lease_owner text, seq bigint, event_id uuid, attempt integer,
-      step text, resume_target text, request jsonb, detail text)
+      step text, resume_target text, request jsonb, detail text,
+      due_move text, due_at timestamptz, due_in_ms bigint, answer_in_ms bigint)
    order by job_id
 ), held as materialized (
   select asked.*
@@ -16,7 +18,9 @@ with asked as materialized (
 ), parked as (
   update run
      set status = 'WAITING', outstanding_step = held.step, resume_target = held.resume_target, seq = held.seq,
-         lost_leases = 0, lease_owner = null, lease_until = null,
+         lost_leases = 0, lease_owner = null, lease_until = null, due_move = held.due_move,
+         due_at = coalesce(held.due_at, held.at + held.due_in_ms * interval '1 ms'),
+         answer_by = held.at + held.answer_in_ms * interval '1 ms',
          updated_at = greatest(held.at, updated_at + interval '1 us')
     from held
    where run.job_id = held.job_id and run.job_id = any (array(select job_id from held))

@@ -7,6 +7,7 @@ with asked as materialized (
   select job_id, at, event_id, decode(definition_hash, 'hex') as definition_hash, decode(fingerprint, 'hex') as fingerprint,
          tenant_id, workflow_name, business_key, target, engine_level, max_attempts, steps_total,
          input::jsonb as input, labels, trace_context, record_time, error, event_error, failed_step,
+         at + run_deadline_ms * interval '1 ms' as deadline_at,
          error is not null as is_refused,
          case when error is null then 'QUEUED' else 'FAILED' end as status,
          mod(get_byte(uuid_send(job_id), 15), (select shards from upkeep where only_row))::smallint as shard
@@ -14,16 +15,16 @@ with asked as materialized (
            job_id uuid, ordinal integer, event_id uuid, definition_hash text, fingerprint text, tenant_id text,
            workflow_name text, business_key text, target text, engine_level smallint, max_attempts integer,
            steps_total integer, input text, labels jsonb, trace_context text, record_time timestamptz,
-           error text, event_error text, failed_step text)
+           error text, event_error text, failed_step text, run_deadline_ms bigint)
     cross join lateral (select coalesce(%(now)s::timestamptz, now()) + ordinal * interval '1 microsecond' as at) clock
    where (select 1 from run where run.job_id = row.job_id limit 1) is null
    order by job_id
 ), new_run as (
   insert into run (job_id, run_after, updated_at, completed_at, status, next_target, shard, engine_level, max_attempts,
-                   steps_total, definition_hash, created_at, fingerprint, tenant_id, workflow_name, business_key)
+                   steps_total, definition_hash, created_at, deadline_at, fingerprint, tenant_id, workflow_name, business_key)
   select job_id, at, at, case when is_refused then at end, status, case when not is_refused then target end,
          shard, engine_level, max_attempts,
-         steps_total, definition_hash, at, fingerprint, tenant_id, workflow_name, business_key
+         steps_total, definition_hash, at, deadline_at, fingerprint, tenant_id, workflow_name, business_key
     from asked
 ), new_input as (
   insert into run_input (job_id, input, labels, trace_context, record_time)

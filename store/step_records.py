@@ -1,0 +1,31 @@
+"""What `publish` and `ask` steps send to topics of others, as it is kept beside the step's own event."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One record on its way out: `value` is the serialized message of type `type`, without the frame of its schema.
+
+    `headers` have names and texts in their order; each name stands once.
+    """
+
+    step_index: int
+    topic: str
+    type: str
+    key: bytes
+    value: bytes
+    headers: Sequence[tuple[str, str]]
+
+    def row(self) -> dict[str, object]:
+        """The record as an element of the statement's JSON array."""
+        return {
+            "step_index": self.step_index,
+            "topic": self.topic,
+            "type": self.type,
+            "key": base64.b64encode(self.key).decode(),
+            "value": base64.b64encode(self.value).decode(),
+            "headers": list(self.headers),
+        }
