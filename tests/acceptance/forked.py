@@ -37,14 +37,18 @@ class Forked:
     def log(self) -> str:
         return self.log_file.read_text("utf-8", errors="replace")
 
+    async def is_ready(self) -> bool:
+        """Whether every service of it can work."""
+        return await asyncio.to_thread(_answers, f"{self.health_url}/readyz")
+
     async def ready(self) -> None:
         """Wait until it can work."""
 
-        async def is_ready() -> bool:
+        async def ready() -> bool:
             assert self.process.is_alive(), self.log
-            return await asyncio.to_thread(_answers, f"{self.health_url}/readyz")
+            return await self.is_ready()
 
-        await until(is_ready, lambda: self.log, seconds=_START_SECONDS)
+        await until(ready, lambda: self.log, seconds=_START_SECONDS)
 
     async def was_killed(self) -> None:
         """Wait for its end, which must be SIGKILL's."""
