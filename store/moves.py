@@ -130,8 +130,8 @@ class Moves:
     ) -> None:
         """Count a failed try of *step* (None: of the workflow itself) and queue the run for another one later.
 
-        Not announced. *error* is shown in the row as the last error. *failed_tries* is given where they are not those of
-        the whole step, but of its items.
+        Not announced. *error* is shown in the row as the last error. *failed_tries* is given where they are not those
+        of the whole step, but of its items.
         """
         await self._settled(held)
         whole, _ = error_texts(error)

@@ -36,8 +36,8 @@ class ItemStatus(StrEnum):
 class StoredItem:
     """One item of a step that fans out, once it has been tried.
 
-    `attempt` counts its failed tries. `response` is the parsed JSON, None unless it is COMPLETED; `error` is that of its
-    last failed try. `input` is kept where somebody will want to read it, beside an error; it is not read back.
+    `attempt` counts its failed tries. `response` is the parsed JSON, None unless it is COMPLETED; `error` is that of
+    its last failed try. `input` is kept where somebody will want to read it, beside an error; it is not read back.
     """
 
     item_index: int
@@ -93,8 +93,8 @@ class HeldRun:
     `seq` grows with each announced move. `held_until` is the holder's own limit on the monotonic clock: the time the
     claim or renewal was sent plus the lease less a tenth. Past it nothing may be called or written. `leaving` is set
     once a move that ends the claim is under way, and `last_move` is what became of the latest move, or will. `history`
-    is `History.changes` at the claim: once the database has another history, the claim is void. `kept_items` says whether
-    items were kept under the claim: that is progress, although no event tells of it.
+    is `History.changes` at the claim: once the database has another history, the claim is void. `kept_items` says
+    whether items were kept under the claim: that is progress, although no event tells of it.
     """
 
     claim: ClaimedRun

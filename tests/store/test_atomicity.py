@@ -9,7 +9,7 @@ from schemas.errors import StoreUnavailable
 from tests.store.given import HOLDER_MOVES, Given
 from tests.store.samples import Sql, counts, submission
 
-ANNOUNCED = [move for move in HOLDER_MOVES if move not in ("retry", "release")]
+ANNOUNCED = [move for move in HOLDER_MOVES if move not in ("item", "retry", "release")]
 
 
 class Refusal:

@@ -4,7 +4,7 @@ with asked as materialized (
   select m.*, coalesce(%(now)s::timestamptz, now()) as at
     from json_to_recordset(%(moves)s::json) as m(
       job_id uuid, fence bigint, lease_owner text, seq bigint, event_id uuid, attempt integer,
-      step_index integer, step text, skipped boolean, response jsonb)
+      step_index integer, step text, skipped boolean, response jsonb, detail text)
    order by job_id
 ), held as materialized (
   select asked.*, locked.*
@@ -26,7 +26,7 @@ with asked as materialized (
          case when not skipped then coalesce(response, 'null') end
     from held
 ), announced as (
-  insert into event (job_id, seq, event_id, occurred_at, attempt, type, status, step)
-  select job_id, seq, event_id, at, attempt, 2, 'RUNNING', step from held
+  insert into event (job_id, seq, event_id, occurred_at, attempt, type, status, step, detail)
+  select job_id, seq, event_id, at, attempt, 2, 'RUNNING', step, detail from held
 )
 insert into relay_queue (shard, seq, job_id) select shard, seq, job_id from held returning job_id
