@@ -33,8 +33,14 @@ class Metrics:
         self.claims = self._counter("claims_total", "Runs claimed.")
         self.held_runs = self._gauge("held_runs", "Runs this process holds now.")
         self.moves = self._counter("moves_total", "Moves of held runs, by what became of them.", "move", "result")
-        self.steps = self._counter("steps_total", "Calls of steps, by gRPC code.", "code")
+        self.steps = self._counter("steps_total", "Calls of steps, by gRPC code or kind of failure.", "code")
         self.step_seconds = self._histogram("step_seconds", "One call of a step.")
+        self.handlers_left_behind = self._gauge(
+            "handlers_left_behind", "Calls of handlers that were given up and are still at work."
+        )
+        self.handler_loop_lag = self._gauge(
+            "handler_loop_lag_seconds", "How long async handlers have been held up by one of them."
+        )
         self.leases_lost = self._counter("leases_lost_total", "Runs this process held and lost to another claim.")
         self.expired = self._counter("expired_leases_total", "Leases that housekeeping found expired.", "outcome")
         self.relay_published = self._counter("relay_published_total", "Records published and acknowledged.", "kind")

@@ -79,6 +79,9 @@ class Settings(BaseSettings):
 
     topics_file: Path = Field(Path("topics.yaml"), description="Where the topics are declared.")
     workflows_dir: Path | None = Field(None, description="Folder of definitions to store at start (*.json).")
+    handlers: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Modules whose handlers in Python this worker serves, comma-separated."
+    )
     targets_file: Path | None = Field(None, description="YAML file that gives target names their addresses.")
     targets_allowed: Annotated[tuple[str, ...], NoDecode] = Field(
         ("127.0.0.1:*", "localhost:*", "[::1]:*"),
@@ -148,7 +151,7 @@ class Settings(BaseSettings):
             return field.get_default(call_default_factory=True, validated_data={})
         return value
 
-    @field_validator("roles", "targets_allowed", mode="before")
+    @field_validator("roles", "targets_allowed", "handlers", mode="before")
     @classmethod
     def _comma_separated(cls, value: object) -> object:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
@@ -224,6 +227,11 @@ def load_settings(**given: object) -> Settings:
 def quiet_grpc() -> None:
     """Keep gRPC's own lines out of the log, which has a format. Call it before gRPC is imported."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+
+def child_environment() -> dict[str, str]:
+    """The environment for a process of people's code: this one's, without the settings, which hold passwords."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
 
 
 def split_address(address: str) -> tuple[str, int]:
