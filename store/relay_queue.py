@@ -5,7 +5,7 @@ a relay that is gone is followed by another as soon as they run out. Rows leave 
 acknowledgement, never by range, since ids become visible out of order.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -22,6 +22,7 @@ BLOCKED_AT: Final = 10
 _RENEW_BUSY: Final = 1 / 3
 _RENEW_IDLE: Final = 1 / 2  # with nothing to publish, a renewal that comes late holds up nobody
 _AFTER_SECONDS: Final = 0.05  # looked at its very end, a lease would still hold
+_FROM_THE_BEGINNING: Final[Mapping[int, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class ShardLeases:
 
     `held` is what the relay may publish until its leases end; a shard that is missing is lost. `share` is how many it
     should hold, given how many relays there are: when it holds more, it lets what is in flight land and gives some
-    back. `pending` says that something waits in a shard held. The next look is due in `next_look_seconds`, to renew in
-    time and to follow a relay that is gone as soon as its leases end.
+    back. `pending` says that something waits in a shard held, from the low-water marks on. The next look is due in
+    `next_look_seconds`, to renew in time and to follow a relay that is gone as soon as its leases end.
     """
 
     held: frozenset[int]
@@ -46,14 +47,18 @@ class RelayQueue:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def lease_shards(self, *, owner: str, lease_seconds: float = 10) -> ShardLeases:
+    async def lease_shards(
+        self, *, owner: str, lease_seconds: float = 10, low: Mapping[int, int] = _FROM_THE_BEGINNING
+    ) -> ShardLeases:
         """Renew what *owner* holds and take what is free while it has less than its share. Nothing is given back.
 
         Args:
             owner: Names this relay; two live ones must not share a name.
             lease_seconds: How long the leases hold, and how long a relay that is gone keeps its shards.
+            low: Shards and the id in each below which nothing counts as pending.
         """
-        [row] = await self._rows("lease_shards", owner=owner, lease_seconds=lease_seconds, now=None)
+        marks = {"low_shards": list(low), "low": list(low.values())}
+        [row] = await self._rows("lease_shards", owner=owner, lease_seconds=lease_seconds, now=None, **marks)
         next_look_seconds = lease_seconds * (_RENEW_BUSY if row["pending"] else _RENEW_IDLE)
         if row["next_end_seconds"] is not None:
             next_look_seconds = min(next_look_seconds, row["next_end_seconds"] + _AFTER_SECONDS)
@@ -66,7 +71,14 @@ class RelayQueue:
         else:
             await self._rows("release_shards", owner=owner, shards=list(shards))
 
-    async def events(self, shards: Collection[int], *, limit: int, skip: Collection[UUID] = ()) -> list[QueuedEvent]:
+    async def events(
+        self,
+        shards: Collection[int],
+        *,
+        limit: int,
+        skip: Collection[UUID] = (),
+        low: Mapping[int, int] = _FROM_THE_BEGINNING,
+    ) -> list[QueuedEvent]:
         """Return the oldest events to publish of each of *shards*, by shard and then in the order to publish them.
 
         Rows that are in flight, were set aside or wait for their next try are among them: the relay knows which.
@@ -74,13 +86,22 @@ class RelayQueue:
         Args:
             limit: Most rows per shard.
             skip: Jobs whose rows are left out, and do not count.
+            low: The id to begin with, by shard; where it is missing, the lowest. Rows below cost nothing, deleted ones
+                that are not cleared away yet included.
         """
-        rows = await self._rows("events", shards=list(shards), limit=limit, skip=list(skip))
+        rows = await self._rows("events", shards=list(shards), limit=limit, skip=list(skip), low=_of(shards, low))
         return [QueuedEvent(**row) for row in rows]
 
-    async def letters(self, shards: Collection[int], *, limit: int, skip: Collection[int] = ()) -> list[QueuedLetter]:
+    async def letters(
+        self,
+        shards: Collection[int],
+        *,
+        limit: int,
+        skip: Collection[int] = (),
+        low: Mapping[int, int] = _FROM_THE_BEGINNING,
+    ) -> list[QueuedLetter]:
         """Return the oldest dead letters to publish of each of *shards*, as `events` does; *skip* has letter ids."""
-        rows = await self._rows("letters", shards=list(shards), limit=limit, skip=list(skip))
+        rows = await self._rows("letters", shards=list(shards), limit=limit, skip=list(skip), low=_of(shards, low))
         return [
             QueuedLetter(
                 shard=row["shard"],
@@ -94,6 +115,14 @@ class RelayQueue:
             )
             for row in rows
         ]
+
+    async def writers(self) -> frozenset[str]:
+        """Name the transactions that may hold ids of rows which nobody else sees yet.
+
+        The id of a row that was read, and all lower ones, were taken before that read. So once none of the transactions
+        that are named after the read is named any more, each of these ids is visible, or never will be.
+        """
+        return frozenset(row["writer"] for row in await self._rows("writers"))
 
     async def delete(self, rows: Collection[tuple[int, int]], *, owner: str) -> int:
         """Take acknowledged rows, named by shard and id, out of the queue; their letters are SENT.
@@ -131,3 +160,7 @@ class RelayQueue:
 
     async def _rows(self, statement: str, **params: object) -> list[dict[str, Any]]:
         return await self._database.rows(f"relay_queue/{statement}", params)
+
+
+def _of(shards: Collection[int], low: Mapping[int, int]) -> list[int]:
+    return [low.get(shard, 0) for shard in shards]

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final, Protocol
 
@@ -22,14 +22,13 @@ from schemas.errors import (
     UnknownSchema,
 )
 from store.database import CommitPoint, passes
-from store.records import QueuedEvent
 from store.relay_queue import BLOCKED_AT, RelayQueue
 from streams.kafka.producer import EventProducer
 from streams.metrics import Metrics
 from streams.relay.pauses import Pauses
 from streams.relay.reading import BLOCKED_LOOK_SECONDS, LONGEST_RETRY_SECONDS, Reader
 from streams.relay.render import Renderer
-from streams.relay.window import Row, Window, key_of
+from streams.relay.window import Row, Window, key_of, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +102,7 @@ class Publisher:
         """Shards were lost: drop what is in hand of them, and have the producer forget what is on its way."""
         self._acknowledged = [row for row in self._acknowledged if row.shard not in shards]
         self._refused = [(row, error) for row, error in self._refused if row.shard not in shards]
+        self._reader.forget(shards)
         if self._window.forget(shards):
             self._producer.purge()
         self._round_done.set()
@@ -116,6 +116,15 @@ class Publisher:
                     self._wake.set()
                     await self._round_done.wait()
         return not self._window.holds(shards)
+
+    def low(self) -> Mapping[int, int]:
+        """The ids, by shard, below which nothing waits but what is in hand or waits for its next try."""
+        return self._reader.low()
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is in hand or waits for its next try."""
+        return self._window.rows > 0 or self._window.next_wake() is not None
 
     def trouble(self) -> str:
         """Why something cannot be published now, in one line; empty when all goes out."""
@@ -203,7 +212,7 @@ class Publisher:
             except (RecordRefused, ContractError) as error:
                 self._refuse(row, error)
             except Exception as error:  # one row that breaks our own code must not stop all the others
-                log.exception("%s %s cannot be rendered", _kind(row), key_of(row))
+                log.exception("%s %s cannot be rendered", kind_of(row), key_of(row))
                 self._refuse(row, ContractError(repr(error), code="not-rendered"))
 
     def _refuse(self, row: Row, error: RecordRefused | ContractError) -> None:
@@ -242,7 +251,7 @@ class Publisher:
         self._acknowledged = [row for row in self._acknowledged if id(row) not in marked]
         self._window.deleted(rows)
         for row in rows:
-            self._metrics.relay_published.labels(kind=_kind(row)).inc()
+            self._metrics.relay_published.labels(kind=kind_of(row)).inc()
 
     async def _set_aside(self) -> None:
         """Count the records that failed by themselves, and give each its next time."""
@@ -258,13 +267,9 @@ class Publisher:
         delay = retry_delay_seconds(row.attempts + 1)
         text = f"{error.code}: {error}"
         failures = await self._queue.set_aside(row.shard, row.id, error=text, delay_seconds=delay)
-        self._metrics.relay_failures.labels(kind=_kind(row)).inc()
-        log.error("%s %s could not be published, try %d: %s", _kind(row), key_of(row), failures, text)
+        self._metrics.relay_failures.labels(kind=kind_of(row)).inc()
+        log.error("%s %s could not be published, try %d: %s", kind_of(row), key_of(row), failures, text)
         if failures >= BLOCKED_AT:
             self._reader.block(key_of(row))
             delay = BLOCKED_LOOK_SECONDS
         self._window.put_back(row, until=time.monotonic() + delay)
-
-
-def _kind(row: Row) -> str:
-    return "event" if isinstance(row, QueuedEvent) else "letter"

@@ -4,12 +4,13 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from schemas.errors import StoreUnavailable
 from store.relay_queue import BLOCKED_AT, RelayQueue
+from streams.relay.marks import Kind, Marks
 from streams.relay.window import Key, Row, Window, key_of
 
 MOST_ROWS: Final = 1_000
@@ -29,6 +30,7 @@ class Reader:
     def __init__(self, queue: RelayQueue, window: Window) -> None:
         self._queue = queue
         self._window = window
+        self._marks = Marks()
         self._more = True
         self._read_at = 0.0
         self._blocked: dict[Key, float] = {}
@@ -39,8 +41,7 @@ class Reader:
 
     def wants(self) -> bool:
         """Whether there may be something to read, and there is room for it."""
-        self._more |= self._window.take_unread()
-        return self._more and self._window.rows <= MOST_ROWS // 2
+        return (self._more or self._window.has_unread) and self._window.rows <= MOST_ROWS // 2
 
     async def read(self, shards: frozenset[int], *, with_events: bool) -> None:
         """Read once from *shards*; without events while their topic cannot be published to.
@@ -50,6 +51,8 @@ class Reader:
         """
         await asyncio.sleep(max(0.0, self._read_at + READ_PAUSE_SECONDS - time.monotonic()))
         self._more = False
+        for (kind, shard), id in self._window.take_unread().items():
+            self._marks.lower(kind, shard, id)
         if not shards:
             return
         try:
@@ -65,6 +68,14 @@ class Reader:
         self._window.wake_aside(math.inf)
         self._more = True
 
+    def forget(self, shards: Collection[int]) -> None:
+        """*shards* were lost: where reads of them may begin is not known any more."""
+        self._marks.forget(shards)
+
+    def low(self) -> Mapping[int, int]:
+        """The ids, by shard, below which nothing waits that has not been seen."""
+        return self._marks.lowest(time.monotonic())
+
     def block(self, key: Key) -> None:
         """Note that *key* was found blocked."""
         self._blocked[key] = time.monotonic()
@@ -76,15 +87,20 @@ class Reader:
         return list(self._blocked)
 
     async def _read(self, shards: frozenset[int], *, with_events: bool) -> None:
+        now = time.monotonic()
+        if self._marks.must_ask(now):
+            self._marks.note_writers(await self._queue.writers(), now)
         jobs, letters = self._window.skips()
         if with_events:
-            limit = max(1, (MOST_ROWS - self._window.rows) // len(shards))
-            self._take(await self._queue.events(shards, limit=limit, skip=jobs), limit)
+            limit, low = max(1, (MOST_ROWS - self._window.rows) // len(shards)), self._marks.begin("event", now)
+            self._take("event", shards, await self._queue.events(shards, limit=limit, skip=jobs, low=low), limit)
         if self._window.letters < MOST_LETTERS:
-            self._take(await self._queue.letters(shards, limit=LETTERS_PER_SHARD, skip=letters), LETTERS_PER_SHARD)
+            limit, low = LETTERS_PER_SHARD, self._marks.begin("letter", now)
+            self._take("letter", shards, await self._queue.letters(shards, limit=limit, skip=letters, low=low), limit)
 
-    def _take(self, rows: Sequence[Row], limit: int) -> None:
+    def _take(self, kind: Kind, shards: frozenset[int], rows: Sequence[Row], limit: int) -> None:
         """Take rows in hand, but none whose key waits for its next try; a shard that gave its limit may have more."""
+        self._marks.end(kind, shards, rows, limit)
         for row in rows:
             until = self._not_before(row)
             if until is not None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from schemas.errors import StoreUnavailable
@@ -67,7 +68,7 @@ class Relay:
         self._producer = producer
         self._listener = listener
         self._metrics = metrics
-        self._shards = Shards(queue, owner=owner, lease_seconds=lease_seconds, on_lost=self._lost)
+        self._shards = Shards(queue, owner=owner, lease_seconds=lease_seconds, on_lost=self._lost, low=self._low)
         self._publisher = Publisher(
             queue=queue,
             producer=producer,
@@ -160,7 +161,8 @@ class Relay:
 
     async def _count(self, leases: ShardLeases) -> None:
         """Count what waits, while something does, and not often."""
-        if time.monotonic() - self._counted_at >= COUNT_SECONDS and (leases.pending or self._backlog):
+        waits = leases.pending or self._publisher.waits or self._backlog
+        if time.monotonic() - self._counted_at >= COUNT_SECONDS and waits:
             self._backlog = await self._queue.backlog()
             self._counted_at = time.monotonic()
             self._metrics.relay_backlog.set(self._backlog)
@@ -179,6 +181,9 @@ class Relay:
             await self._resend.wait()
             self._resend.clear()
             self._publisher.try_all()
+
+    def _low(self) -> Mapping[int, int]:
+        return self._publisher.low()
 
     def _lost(self, shards: frozenset[int]) -> None:
         log.warning("another relay may have the shards %s", sorted(shards))

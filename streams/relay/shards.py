@@ -1,7 +1,7 @@
 """Which shards this relay may publish: lease rows, renewed in time."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from store.relay_queue import RelayQueue, ShardLeases
@@ -20,13 +20,18 @@ class Shards:
         owner: str,
         lease_seconds: float,
         on_lost: Callable[[frozenset[int]], None],
+        low: Callable[[], Mapping[int, int]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_lost` is told of shards that another relay may have by now: drop all that belongs to them."""
+        """`on_lost` is told of shards that another relay may have by now: drop all that belongs to them.
+
+        `low` says below which id of a shard nothing counts as pending.
+        """
         self._queue = queue
         self._owner = owner
         self._lease_seconds = lease_seconds
         self._on_lost = on_lost
+        self._low = low
         self._clock = clock
         self._held: frozenset[int] = frozenset()
         self._until = 0.0
@@ -56,7 +61,8 @@ class Shards:
             StoreUnavailable: nothing is known; what is held stays sendable until its lease is over.
         """
         asked_at = self._clock()
-        leases = await self._queue.lease_shards(owner=self._owner, lease_seconds=self._lease_seconds)
+        low = self._low()
+        leases = await self._queue.lease_shards(owner=self._owner, lease_seconds=self._lease_seconds, low=low)
         lost, self._held = self._held - leases.held, leases.held
         self._until = asked_at + SAFE_PART_OF_A_LEASE * self._lease_seconds
         self._closing = frozenset(sorted(leases.held)[max(leases.share, 0) :])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from store.records import QueuedEvent, QueuedLetter
+from streams.relay.marks import Kind
 
 Row = QueuedEvent | QueuedLetter
 Key = UUID | int
@@ -20,6 +21,19 @@ Key = UUID | int
 def key_of(row: Row) -> Key:
     """Within which rows the order counts."""
     return row.job_id if isinstance(row, QueuedEvent) else row.letter_id
+
+
+def kind_of(row: Row) -> Kind:
+    """Which of the two kinds of rows it is."""
+    return "event" if isinstance(row, QueuedEvent) else "letter"
+
+
+@dataclass(frozen=True, slots=True)
+class _Aside:
+    """A key left alone until then; *row* is the first of its rows that was."""
+
+    until: float
+    row: Row
 
 
 @dataclass(slots=True)
@@ -42,9 +56,9 @@ class Window:
     def __init__(self) -> None:
         self._lanes: dict[Key, _Lane] = {}
         self._sendable: deque[Key] = deque()
-        self._aside: dict[Key, float] = {}
+        self._aside: dict[Key, _Aside] = {}
         self._skipped: set[Key] = set()
-        self._unread = False
+        self._unread: dict[tuple[Kind, int], int] = {}
 
     @property
     def rows(self) -> int:
@@ -62,9 +76,14 @@ class Window:
         self._skipped |= keys
         return [key for key in keys if isinstance(key, UUID)], [key for key in keys if isinstance(key, int)]
 
-    def take_unread(self) -> bool:
-        """Whether a key became free since the last call that a read had left out: read again, it may have more."""
-        unread, self._unread = self._unread, False
+    @property
+    def has_unread(self) -> bool:
+        """Whether a key became free that a read had left out: read again, it may have more."""
+        return bool(self._unread)
+
+    def take_unread(self) -> dict[tuple[Kind, int], int]:
+        """Say once where the rows of such keys may stand: per kind and shard, from which id on."""
+        unread, self._unread = self._unread, {}
         return unread
 
     def add(self, row: Row) -> None:
@@ -82,7 +101,7 @@ class Window:
         """Leave *row*, which was just read, and all later ones of its key alone until then."""
         key = key_of(row)
         self._skipped.add(key)
-        self._aside.setdefault(key, until)
+        self._aside.setdefault(key, _Aside(until, row))
 
     def next(self) -> Row | None:
         """The next row to send, which counts as sent from now on; None when nothing may go."""
@@ -116,8 +135,8 @@ class Window:
         lane.waiting.clear()
         self._skipped.add(key)
         if until is not None:
-            self._aside[key] = until
-        self._free(key, lane)
+            self._aside[key] = _Aside(until, row)
+        self._free(row, lane)
         return True
 
     def deleted(self, rows: Iterable[Row]) -> None:
@@ -126,17 +145,16 @@ class Window:
             lane = self._lanes.get(key_of(row))
             if lane is not None and row.id in lane.undeleted:
                 lane.undeleted.remove(row.id)
-                self._free(key_of(row), lane)
+                self._free(row, lane)
 
     def wake_aside(self, now: float) -> None:
         """Let go of the keys whose time has come."""
-        for key in [key for key, until in self._aside.items() if until <= now]:
-            del self._aside[key]
-            self._note_free(key)
+        for key in [key for key, aside in self._aside.items() if aside.until <= now]:
+            self._note_free(self._aside.pop(key).row)
 
     def next_wake(self) -> float | None:
         """When `wake_aside` will next have something to do."""
-        return min(self._aside.values(), default=None)
+        return min((aside.until for aside in self._aside.values()), default=None)
 
     def holds(self, shards: Collection[int]) -> bool:
         """Whether rows of *shards* are in hand."""
@@ -154,12 +172,14 @@ class Window:
         lane = self._lanes.get(key_of(row))
         return lane if lane is not None and lane.sent is row else None
 
-    def _free(self, key: Key, lane: _Lane) -> None:
+    def _free(self, row: Row, lane: _Lane) -> None:
         if not lane.rows:
-            del self._lanes[key]
-            self._note_free(key)
+            del self._lanes[key_of(row)]
+            self._note_free(row)
 
-    def _note_free(self, key: Key) -> None:
+    def _note_free(self, row: Row) -> None:
+        """What reads left out of the row's key is *row*, or behind it."""
+        key, place = key_of(row), (kind_of(row), row.shard)
         if key not in self._lanes and key not in self._aside and key in self._skipped:
             self._skipped.discard(key)
-            self._unread = True
+            self._unread[place] = min(row.id, self._unread.get(place, row.id))

@@ -240,6 +240,38 @@ async def test_events_come_oldest_first_up_to_the_limit_of_each_shard_without_th
     assert await queue.events([], limit=2) == []
 
 
+async def test_what_stands_below_a_mark_is_neither_read_nor_pending(queue: RelayQueue, submits: Submits) -> None:
+    await queue.lease_shards(owner="a")
+    for shard in (2, 5):
+        for number in range(2):
+            await submits.submit(submission(job_in(shard, number)))
+    first, second, *others = await queue.events([2, 5], limit=10)
+
+    assert await queue.events([2, 5], limit=10, low={2: second.id}) == [second, *others]
+    assert await queue.events([2, 5], limit=1, low={2: first.id + 1}) == [second, others[0]]
+    assert (await queue.lease_shards(owner="a", low={2: second.id, 5: others[-1].id + 1})).pending
+    assert (await queue.lease_shards(owner="a", low={2: second.id + 1})).pending
+    assert not (await queue.lease_shards(owner="a", low={2: second.id + 1, 5: others[-1].id + 1})).pending
+
+
+async def test_who_may_hold_ids_that_nobody_sees_yet_is_named_until_the_transaction_ends(
+    queue: RelayQueue, sql: Sql, database_url: str
+) -> None:
+    insert = b"insert into relay_queue (shard, job_id, seq) values (0, new_event_id(), 1)"
+    async with connected(database_url) as reader, connected(database_url) as writer:
+        async with reader.transaction(), writer.transaction():
+            await reader.execute(b"select from relay_queue")
+            assert await queue.writers() == frozenset()
+            await writer.execute(insert)
+            [first] = await queue.writers()
+            await sql.execute(insert)
+            assert await queue.writers() == {first}
+        assert await queue.writers() == frozenset()
+        async with writer.transaction(force_rollback=True):
+            await writer.execute(insert)
+            assert await queue.writers() not in ({first}, frozenset())
+
+
 async def test_an_id_that_becomes_visible_late_is_read_all_the_same(
     queue: RelayQueue, submits: Submits, database: Database
 ) -> None:
@@ -340,6 +372,7 @@ async def test_letters_come_byte_for_byte_and_are_sent_when_acknowledged(
     assert (first.letter.code, first.letter.reason) == ("bad-json", "broken� at �")
     assert (first.shard, first.attempts, first.next_try_at) == (4, 0, None)
     assert [each.letter_id for each in await queue.letters([4], limit=1, skip=[first.letter_id])] == [second.letter_id]
+    assert await queue.letters([4], limit=10, low={4: first.id + 1}) == [second]
     assert [event.job_id for event in await queue.events([4], limit=10)] == [job_in(4)]
 
     assert await queue.delete([(4, first.id)], owner="a") == 1

@@ -1,7 +1,8 @@
 -- One look of a relay at the shards: it says that it is there, renews what it holds, also what ran out and nobody took,
 -- and takes what is free or ran out while it has less than its share. Shards that another relay is just taking are left
 -- to that one. Names of relays that went without a word are kept a while, since to delete one that comes back would wait
--- for it while it waits for us. Answers what it holds, its share, whether something waits there, and when the next foreign lease ends.
+-- for it while it waits for us. Answers what it holds, its share, whether something waits there from the low-water marks on,
+-- and when the next foreign lease ends.
 with clock as materialized (
   select coalesce(%(now)s::timestamptz, now()) as now,
          coalesce(%(now)s::timestamptz, now()) + %(lease_seconds)s * interval '1 second' as lease_until
@@ -34,7 +35,13 @@ with clock as materialized (
 select array(select shard::integer from held order by shard) as held,
        (select share from wanted) as share,
        (select 1 from held
-         cross join lateral (select from relay_queue where relay_queue.shard = held.shard limit 1) queued
+         left join lateral (
+           select low from unnest(%(low_shards)s::smallint[], %(low)s::bigint[]) as mark(shard, low)
+            where mark.shard = held.shard) mark on true
+         cross join lateral (
+           select from relay_queue
+            where relay_queue.shard = held.shard and id >= coalesce(mark.low, 0)
+            order by shard, id limit 1) queued
          limit 1) is not null as pending,
        (select extract(epoch from min(lease_until) - (select now from clock))::double precision
           from shard
