@@ -8,6 +8,7 @@ write are UTF-8 text, never null, and no name stands twice: sinks fail on anythi
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID, uuid5
 
 from schemas import limits
 from schemas.messages import WorkflowRunEvent
@@ -24,6 +25,9 @@ CE_TIME: Final = "ce_time"
 CE_SUBJECT: Final = "ce_subject"
 CONTENT_TYPE: Final = "content-type"
 TRACEPARENT: Final = "traceparent"
+JOB_ID: Final = "job-id"
+STEP_NAME: Final = "step-name"
+TENANT_ID: Final = "tenant-id"
 
 EVENT_SOURCE: Final = "/workflow-runs"
 PROTOBUF: Final = "application/protobuf"
@@ -54,6 +58,29 @@ def event_headers(event: WorkflowRunEvent, *, traceparent: str | None = None) ->
     if traceparent is not None:
         named[TRACEPARENT] = traceparent
     return [(name, cut_utf8(text, limits.HEADER_BYTES)) for name, text in named.items()]
+
+
+def record_headers(
+    *, job_id: UUID, tenant_id: str, step: str, message_type: str, traceparent: str | None = None
+) -> list[tuple[str, str]]:
+    """Return the headers of what a step sends to a topic of others: the same for each try of the step.
+
+    Who answers finds the run and the step that wait for it here.
+    """
+    named = {
+        CE_SPECVERSION: "1.0",
+        CE_ID: str(uuid5(job_id, step)),
+        CE_SOURCE: EVENT_SOURCE,
+        CE_TYPE: message_type,
+        CE_SUBJECT: str(job_id),
+        CONTENT_TYPE: PROTOBUF,
+        JOB_ID: str(job_id),
+        STEP_NAME: step,
+        TENANT_ID: tenant_id,
+    }
+    if traceparent is not None:
+        named[TRACEPARENT] = traceparent
+    return [(name, cut_utf8(text, limits.HEADER_BYTES).decode()) for name, text in named.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,6 +215,11 @@ class _TopicsReader:
                 self._problems.append(f"{name}: Kafka takes no topic of this name beside {other}")
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka takes *name* as that of a topic."""
+    return _TOPIC_NAME.fullmatch(name) is not None
+
+
 def is_tenant(value: object) -> bool:
     """Whether *value* can name a tenant: a text of 1 to 200 characters that can be stored, not blank at its ends."""
     return (

@@ -20,6 +20,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from schemas.errors import ContractError, RegistryUnavailable, SettingsInvalid, UnknownSchema
+from schemas.framing import frame
 from schemas.registered import SchemaText
 from streams.health import ServiceHealth
 from streams.settings import Settings
@@ -32,6 +33,9 @@ FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 4.0
 UNKNOWN_FOR_SECONDS: Final = 1.0
 """How long "I do not know it" is taken for an answer: a batch that is full of one unknown id asks once."""
+
+NEWEST_FOR_SECONDS: Final = 1
+"""How long the newest version of a subject is taken for the newest."""
 
 PROTOBUF: Final = "PROTOBUF"
 
@@ -64,6 +68,7 @@ class SchemaRegistry:
             SettingsInvalid: the URL cannot be used.
         """
         config: dict[str, object] = {"url": url, "timeout": timeout_seconds, "max.retries": 0}
+        config["cache.latest.ttl.sec"] = NEWEST_FOR_SECONDS
         if username is not None:
             config["basic.auth.user.info"] = f"{username}:{password or ''}"
         try:
@@ -134,6 +139,19 @@ class SchemaRegistry:
             RegistryUnavailable: no answer; ask again.
         """
         return _named(await self._file(schema_id), indexes)
+
+    async def newest_frame(self, subject: str, message_name: str) -> bytes:
+        """Return what stands before a value of that message type, by the newest version registered for *subject*.
+
+        Raises:
+            UnknownSchema: nothing is registered there, at least not yet.
+            ContractError: code `not-protobuf` (the schema is of another format), `no-such-message` (it has no message of
+                that name) or `unreadable-schema`.
+            RegistryUnavailable: no answer; ask again.
+        """
+        newest = await self._look_up(("newest", subject), lambda: self._client.get_latest_version(subject))
+        schema_id = _id(newest.schema_id)
+        return frame(schema_id, b"", _path_of(await self._file(schema_id), message_name, subject))
 
     async def register(self, subject: str, schema: SchemaText) -> int:
         """Register *schema* under *subject* and return its id. Doing it again changes nothing.
@@ -251,3 +269,18 @@ def _named(file: FileDescriptorProto, indexes: Sequence[int]) -> str:
         names.append(messages[index].name)
         messages = messages[index].nested_type
     return ".".join(names)
+
+
+def _path_of(file: FileDescriptorProto, message_name: str, subject: str) -> list[int]:
+    """The path of message indexes that leads to the message of that full name."""
+    prefix = f"{file.package}." if file.package else ""
+    messages: Sequence[DescriptorProto] = file.message_type
+    path: list[int] = []
+    for name in message_name.removeprefix(prefix).split(".") if message_name.startswith(prefix) else [""]:
+        index = next((index for index, message in enumerate(messages) if message.name == name), None)
+        if index is None:
+            text = f"the newest schema of {subject} has no message {message_name}"
+            raise ContractError(text, code="no-such-message")
+        path.append(index)
+        messages = messages[index].nested_type
+    return path

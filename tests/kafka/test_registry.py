@@ -230,3 +230,28 @@ def _topics(name: str) -> Topics:
 {name}-events: {{role: events, partitions: 1}}
 {name}-answers: {{role: answers, partitions: 1}}
 """)
+
+
+async def test_a_frame_names_the_message_in_the_newest_schema_of_its_subject(
+    client: SchemaRegistry, subject: str, asked: Callable[[], int]
+) -> None:
+    with pytest.raises(UnknownSchema, match=subject):
+        await client.newest_frame(subject, "acme.v1.C")
+    schema_id = await client.register(subject, OTHERS)
+    await asyncio.sleep(1.1)  # as long as an unknown subject is remembered
+    for name, indexes in (("acme.v1.A", (0,)), ("acme.v1.A.B", (0, 0)), ("acme.v1.C", (1,))):
+        found = unframe(await client.newest_frame(subject, name) + b"payload")
+        assert (found.schema_id, found.indexes, found.payload) == (schema_id, indexes, b"payload")
+    before = asked()
+    await client.newest_frame(subject, "acme.v1.A")
+    assert asked() == before, "asked once in a while"
+
+
+@pytest.mark.parametrize("name", ["acme.v1.D", "acme.v1.A.C", "A", "acme.v1.", "acme.v2.A", "acme.v1"])
+async def test_a_message_that_the_newest_schema_has_not_is_said_to_be_missing(
+    client: SchemaRegistry, subject: str, name: str
+) -> None:
+    await client.register(subject, OTHERS)
+    with pytest.raises(ContractError, match="has no message") as refused:
+        await client.newest_frame(subject, name)
+    assert refused.value.code == "no-such-message"

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.events import EventFields, EventType, Status, build_message
-from schemas.headers import Failure, Headers, dead_letter_headers, event_headers, without_failure
+from schemas.headers import (
+    Failure,
+    Headers,
+    dead_letter_headers,
+    event_headers,
+    record_headers,
+    without_failure,
+)
 
 EVENT = build_message(
     EventFields(
@@ -109,3 +116,24 @@ def test_sinks_take_every_dead_letter(original: Headers, reason: str, stage: str
 @pytest.mark.parametrize("traceparent", [None, TRACE])
 def test_event_headers_are_the_same_each_time(traceparent: str | None) -> None:
     assert event_headers(EVENT, traceparent=traceparent) == event_headers(EVENT, traceparent=traceparent)
+
+
+@pytest.mark.parametrize("traceparent", [None, TRACE])
+def test_what_a_step_sends_says_for_whom_it_is_and_has_one_id_however_often_it_is_tried(
+    traceparent: str | None,
+) -> None:
+    job_id = UUID(EVENT.job_id)
+
+    def headers(step: str, tenant_id: str = "acme") -> dict[str, str]:
+        found = record_headers(
+            job_id=job_id, tenant_id=tenant_id, step=step, message_type="acme.v1.Order", traceparent=traceparent
+        )
+        assert len({name for name, _ in found}) == len(found)
+        return dict(found)
+
+    ask = headers("ask")
+    assert ask == headers("ask")
+    assert (ask["job-id"], ask["step-name"], ask["tenant-id"]) == (EVENT.job_id, "ask", "acme")
+    assert (ask["ce_type"], ask["ce_subject"]) == ("acme.v1.Order", EVENT.job_id)
+    assert ask.get("traceparent") == traceparent
+    assert UUID(ask["ce_id"]) != UUID(headers("tell")["ce_id"])
