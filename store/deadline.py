@@ -20,7 +20,7 @@ async def answered_within(connection: psycopg.AsyncConnection[Any], seconds: flo
     Raises:
         TimeoutError: the connection was cut; whether the statement took effect is unknown.
     """
-    timer = asyncio.get_running_loop().call_later(seconds, _cut, connection)
+    timer = asyncio.get_running_loop().call_later(seconds, cut, connection)
     began = timer.when() - seconds
     try:
         yield
@@ -52,7 +52,7 @@ async def transaction_within(connection: psycopg.AsyncConnection[Any], seconds: 
         await transaction.__aexit__(None, None, None)
 
 
-def _cut(connection: psycopg.AsyncConnection[Any]) -> None:
+def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
     """End the connection both ways below the driver, which sees that the server has gone."""
     if connection.closed:
         return

@@ -137,7 +137,7 @@ class Lane:
         async with answered_within(connection, self._database.answer_seconds):
             async with connection.pipeline():
                 await connection.execute(sql("moves/lock"), _ids(moves))
-                cursor = await connection.execute(sql("moves/applied"), _params(moves))
+                cursor = await connection.execute(sql("moves/applied"), move_params(moves))
             return {_job_id(row) for row in await cursor.fetchall()}
 
     async def _connected(self) -> Connection:
@@ -153,13 +153,13 @@ async def _commit(
     records = [move.record for move in moves if move.record is not None]
     if len(groups) == 1 and not records:
         [statement] = groups
-        cursors = [await connection.execute(sql(statement), _params(moves))]
+        cursors = [await connection.execute(sql(statement), move_params(moves))]
     else:
         async with connection.pipeline():
             await connection.execute(sql("moves/lock"), _ids(moves))
             if records:
                 await connection.execute(sql("moves/record"), {"moves": f"[{','.join(records)}]"})
-            cursors = [await connection.execute(sql(name), _params(group)) for name, group in groups.items()]
+            cursors = [await connection.execute(sql(name), move_params(group)) for name, group in groups.items()]
     if sum(cursor.rowcount for cursor in cursors) == len(moves):
         return {move.job_id for move in moves}
     return {_job_id(row) for cursor in cursors for row in await cursor.fetchall()}
@@ -169,7 +169,8 @@ def _ids(moves: Sequence[PendingMove]) -> dict[str, object]:
     return {"moves": json.dumps([{"job_id": str(move.job_id)} for move in moves])}
 
 
-def _params(moves: Sequence[PendingMove]) -> dict[str, object]:
+def move_params(moves: Sequence[PendingMove]) -> dict[str, object]:
+    """What the statement of these moves takes."""
     return {"moves": f"[{','.join(move.row for move in moves)}]", "now": None}
 
 

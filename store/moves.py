@@ -4,7 +4,7 @@ Each names the claim's fence and owner, so that a worker that lost its lease cha
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,6 +14,7 @@ from schemas.events import EventType, Status
 from store.committer import Committer
 from store.events import error_texts, event_columns, event_detail, request_detail
 from store.flush import PendingMove
+from store.handler_transactions import HandlerTransaction
 from store.lifecycle import Move
 from store.notify import READY, RELAY
 from store.records import HeldRun, MoveResult, StoredCheckpoint, StoredItem
@@ -24,6 +25,9 @@ _QUEUED: Final = frozenset({READY})
 _UNHEARD: Final[frozenset[str]] = frozenset()
 _STAYING: Final = frozenset({Move.ITEM, Move.CHECKPOINT})
 _LONGEST_DELAY_SECONDS: Final = timedelta(days=366).total_seconds()
+
+Put = Callable[[PendingMove], "asyncio.Future[MoveResult]"]
+"""Takes a move, and returns the future of its answer, which is never cancelled."""
 
 
 class Moves:
@@ -59,10 +63,12 @@ class Moves:
         *,
         detail: object | None = None,
         record: StepRecord | None = None,
+        transaction: HandlerTransaction | None = None,
     ) -> None:
         """Keep a finished step, so that it never runs again, and the record that it sends. The claim goes on.
 
-        *detail* is told in the step's event.
+        *detail* is told in the step's event. With *transaction* it is committed together with what the step's handler
+        wrote there, which raises what `HandlerTransaction.put` says as well.
         """
         if checkpoint.skipped and checkpoint.response is not None:
             raise ValueError(f"step {checkpoint.step} was skipped and has a response")
@@ -77,7 +83,8 @@ class Moves:
             "response": checkpoint.response,
             "detail": told_detail,
         }
-        await self._make(held, Move.CHECKPOINT, row, _ANNOUNCED, record)
+        put = transaction.put if transaction is not None else None
+        await self._make(held, Move.CHECKPOINT, row, _ANNOUNCED, record, put)
 
     async def park(
         self,
@@ -190,6 +197,7 @@ class Moves:
         row: dict[str, object],
         payloads: frozenset[str],
         record: StepRecord | None = None,
+        put: Put | None = None,
     ) -> None:
         claim = {"job_id": str(held.job_id), "fence": held.fence, "lease_owner": held.claim.lease_owner}
         sent = {**claim, "seq": row["seq"], **record.row()} if record is not None else None
@@ -205,7 +213,7 @@ class Moves:
                 held.kept_items |= move is Move.ITEM
 
         held.leaving = leaving
-        held.last_move = self._committer.put(pending)
+        held.last_move = (put or self._committer.put)(pending)
         held.last_move.add_done_callback(answered)
         if await asyncio.shield(held.last_move) is MoveResult.LEASE_LOST:
             raise LeaseLost(held.job_id, held.fence)
