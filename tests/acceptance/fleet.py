@@ -88,9 +88,10 @@ class Fleet:
         }
         return {name: str(value) for name, value in settings.items()}
 
-    def start(self, name: str, **changes: object) -> WorkerProcess:
-        """Start a worker process and do not wait for it; see `WorkerProcess.ready`."""
-        worker = start_worker(self.settings(name, **changes), self.folder, self.guard, number=len(self.workers))
+    def start(self, name: str, *, shift_seconds: float = 0, zone: str = "", **changes: object) -> WorkerProcess:
+        """Start a worker process and do not wait for it; see `WorkerProcess.ready`. Its clock may be wrong."""
+        settings, number = self.settings(name, **changes), len(self.workers)
+        worker = start_worker(settings, self.folder, self.guard, number=number, shift_seconds=shift_seconds, zone=zone)
         self.workers.append(worker)
         return worker
 

@@ -28,15 +28,21 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, **{f"WORKFLOW_RUNS_{name.upper()}": value for name, value in settings.items()}}
 
 
-def start_worker(settings: Mapping[str, str], folder: Path, guard: Guard, *, number: int) -> "WorkerProcess":
-    """Start `workflow-runs worker`; its log is a file in *folder*."""
+def start_worker(
+    settings: Mapping[str, str], folder: Path, guard: Guard, *, number: int, shift_seconds: float = 0, zone: str = ""
+) -> "WorkerProcess":
+    """Start `workflow-runs worker`; its log is a file in *folder*.
+
+    Its clock is *shift_seconds* ahead (see `tests.acceptance.shifted`), its local time that of *zone*.
+    """
     name = settings["worker_id"]
+    program = ["tests.acceptance.shifted", str(shift_seconds)] if shift_seconds else ["streams.cli"]
     process = ChildProcess(
         name,
-        [sys.executable, "-m", "streams.cli", "worker"],
+        [sys.executable, "-m", *program, "worker"],
         log=folder / f"{number}-{name}.log",
         folder=Path(__file__).parents[2],
-        environment=environment(settings),
+        environment={**environment(settings), **({"TZ": zone} if zone else {})},
         guard=guard,
     )
     process.start()
@@ -100,6 +106,10 @@ class WorkerProcess:
 
         await until(is_ready, lambda: f"{self.name} is not ready: {seen}", seconds=START_SECONDS)
 
+    async def call(self, verb: str, arguments: Mapping[str, object]) -> dict[str, Any]:
+        """Call a verb and return its answer. Raises OSError when there is none, or another than 200."""
+        return await asyncio.to_thread(_post, f"{self.url}/verbs/{verb}", arguments)
+
     async def health(self, path: str) -> tuple[int, Any]:
         """The status and the JSON of `/healthz` or `/readyz`; status 0 when there is no answer."""
         return await health_of(self.health_url, path)
@@ -136,3 +146,10 @@ def _get(url: str) -> tuple[int, str]:
             return error.code, error.read().decode()
     except OSError as error:
         return 0, str(error)
+
+
+def _post(url: str, body: Mapping[str, object]) -> dict[str, Any]:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return dict(json.loads(response.read()))

@@ -3,12 +3,10 @@
 import asyncio
 import json
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 from psycopg import conninfo
@@ -180,16 +178,9 @@ class Stand:
 async def submit(worker: WorkerProcess, workflow: str, given: Mapping[str, object], job_id: UUID | None = None) -> UUID:
     """Ask *worker* itself for a run, over HTTP."""
     asked = {"workflowName": workflow, "input": given, "jobId": str(job_id or uuid4())}
-    answer = await asyncio.to_thread(_post, f"{worker.url}/verbs/submit-workflow", asked)
+    answer = await worker.call("submit-workflow", asked)
     assert answer["ok"] is True, answer
     return UUID(answer["jobId"])
-
-
-def _post(url: str, body: Mapping[str, object]) -> dict[str, Any]:
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
-    with urllib.request.urlopen(request, timeout=10) as response:
-        return dict(json.loads(response.read()))
 
 
 @asynccontextmanager
