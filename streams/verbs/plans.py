@@ -11,6 +11,7 @@ from schemas.errors import JobCorrupt, WorkerError
 from store.definitions import Definitions
 from store.records import StoredDefinition, StoredWorkflow
 from streams.workflow.compiler import load_plan
+from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import ENGINE_LEVEL, Plan
 
 PLANS_KEPT: Final = 256
@@ -50,8 +51,9 @@ class Plans:
     again after a second, so that an edit is seen within that time.
     """
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: Definitions, evaluator: Evaluator) -> None:
         self._definitions = definitions
+        self._evaluator = evaluator
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
         self._compiling: dict[bytes, asyncio.Task[Plan]] = {}
         self._names: OrderedDict[tuple[str, str], tuple[float, StoredWorkflow | None]] = OrderedDict()
@@ -64,6 +66,7 @@ class Plans:
             NewerDefinition: it has one that only a newer release can read.
             WorkflowBroken: it has one, which this version cannot read; every finding is in the message.
             StoreUnavailable: Postgres gave no answer; call again.
+            EvaluatorUnavailable: its expressions could not be checked now; call again.
         """
         if (plan := self._plans.get(definition_hash)) is not None:
             self._plans.move_to_end(definition_hash)
@@ -82,7 +85,7 @@ class Plans:
             raise JobCorrupt(f"the store has no definition {definition_hash.hex()}")
         if stored.engine_level > ENGINE_LEVEL:
             raise NewerDefinition(stored)
-        plan = load_plan(stored.document, stored.descriptor_set)
+        plan = await load_plan(stored.document, stored.descriptor_set, evaluator=self._evaluator)
         self._plans[definition_hash] = plan
         _bound(self._plans, PLANS_KEPT)
         return plan

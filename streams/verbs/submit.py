@@ -31,6 +31,7 @@ from streams.verbs.plans import NewerDefinition, Plans
 from streams.verbs.workflows import findings_answer, stored_definition
 from streams.workflow.compiler import ENGINE_LEVEL, compile_definition
 from streams.workflow.descriptors import Protoc
+from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import ENGINE, Plan
 
 INLINE: Final = "inline"
@@ -58,6 +59,7 @@ class Submitter:
 
         Raises:
             StoreUnavailable: Postgres gave no answer; call again.
+            EvaluatorUnavailable: this machine could not check the workflow's expressions now; call again.
         """
         if isinstance(request, Unusable):
             return self._born_failed(request, origin, f"{FailureKind.WORKFLOW}: {request.reason}")
@@ -130,11 +132,20 @@ class Submitter:
 class SubmitWorkflow:
     """The verb submit-workflow."""
 
-    def __init__(self, definitions: Definitions, submits: Submits, plans: Plans, protoc: Protoc, submitter: Submitter):
+    def __init__(
+        self,
+        definitions: Definitions,
+        submits: Submits,
+        plans: Plans,
+        protoc: Protoc,
+        evaluator: Evaluator,
+        submitter: Submitter,
+    ):
         self._definitions = definitions
         self._submits = submits
         self._plans = plans
         self._protoc = protoc
+        self._evaluator = evaluator
         self._submitter = submitter
 
     async def __call__(self, tenant_id: str, given: object) -> Answer:
@@ -146,7 +157,7 @@ class SubmitWorkflow:
         Raises:
             InputInvalid: a field is missing or of the wrong type.
             Conflict: the id stands for another request.
-            StoreUnavailable: call again with the same `jobId`.
+            StoreUnavailable, EvaluatorUnavailable: call again with the same `jobId`.
         """
         arguments = Arguments(given, ("workflow", "workflowName", "input", "jobId", "businessKey", "labels"))
         document, name = arguments.object("workflow"), arguments.text("workflowName")
@@ -176,7 +187,7 @@ class SubmitWorkflow:
         self, tenant_id: str, request: Request, document: Mapping[str, object], inline_hash: bytes | None
     ) -> Answer:
         try:
-            compiled = await compile_definition(document, protoc=self._protoc)
+            compiled = await compile_definition(document, protoc=self._protoc, evaluator=self._evaluator)
         except DefinitionInvalid as error:
             return findings_answer(error)
         if (refusal := _input_refusal(compiled.plan, request)) is not None:

@@ -19,6 +19,7 @@ from streams.verbs.query import get_job, list_jobs
 from streams.verbs.submit import Submitter, SubmitWorkflow
 from streams.verbs.workflows import list_workflows, put_workflow
 from streams.workflow.descriptors import Protoc
+from streams.workflow.evaluation import Evaluator
 
 NAMES: Final = (
     "submit-workflow",
@@ -44,6 +45,7 @@ class VerbStores:
     queries: Queries
     plans: Plans
     protoc: Protoc
+    evaluator: Evaluator
     submitter: Submitter
 
 
@@ -69,13 +71,14 @@ class Verbs:
 
 
 def _verbs(stores: VerbStores, actor: str) -> dict[str, Verb]:
-    submit = SubmitWorkflow(stores.definitions, stores.submits, stores.plans, stores.protoc, stores.submitter)
+    protoc, evaluator = stores.protoc, stores.evaluator
+    submit = SubmitWorkflow(stores.definitions, stores.submits, stores.plans, protoc, evaluator, stores.submitter)
     return {
         "submit-workflow": submit,
         "get-job": partial(get_job, stores.queries),
         "list-jobs": partial(list_jobs, stores.queries),
         "complete-step": partial(complete_step, stores.queries, stores.answers, stores.plans),
         "cancel-job": partial(cancel_job, stores.control),
-        "put-workflow": partial(put_workflow, stores.definitions, stores.plans, stores.protoc, actor=actor),
+        "put-workflow": partial(put_workflow, stores.definitions, stores.plans, protoc, evaluator, actor=actor),
         "list-workflows": partial(list_workflows, stores.definitions),
     }

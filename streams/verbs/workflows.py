@@ -11,12 +11,20 @@ from streams.verbs.arguments import Arguments
 from streams.verbs.plans import Plans
 from streams.workflow.compiler import Compiled, compile_definition
 from streams.workflow.descriptors import Protoc
+from streams.workflow.evaluation import Evaluator
 
 WORKFLOW_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 async def put_workflow(
-    definitions: Definitions, plans: Plans, protoc: Protoc, tenant_id: str, given: object, *, actor: str
+    definitions: Definitions,
+    plans: Plans,
+    protoc: Protoc,
+    evaluator: Evaluator,
+    tenant_id: str,
+    given: object,
+    *,
+    actor: str,
 ) -> Answer:
     """Store a definition under its name, or under `name`, if it verifies; else answer every finding.
 
@@ -27,7 +35,7 @@ async def put_workflow(
     document = arguments.value("workflow")
     name = arguments.text("name")
     try:
-        compiled = await compile_definition(document, name=name, protoc=protoc)
+        compiled = await compile_definition(document, name=name, protoc=protoc, evaluator=evaluator)
     except DefinitionInvalid as error:
         return findings_answer(error)
     name = name or compiled.plan.name

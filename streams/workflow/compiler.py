@@ -8,6 +8,7 @@ from schemas import strict_json
 from schemas.errors import DefinitionInvalid, Finding, InputInvalid, WorkflowBroken
 from streams.workflow.definition import Definition, read_definition
 from streams.workflow.descriptors import Protoc, SchemaSet, resolve_schema, root_of
+from streams.workflow.evaluation import Evaluator
 from streams.workflow.findings import Findings
 from streams.workflow.limits import MAX_NAME_LENGTH
 from streams.workflow.plan import ENGINE_LEVEL, Plan
@@ -24,16 +25,23 @@ class Compiled:
     document: dict[str, object]
     descriptor_set: bytes
     definition_hash: bytes
-    engine_level: int = ENGINE_LEVEL
+
+    @property
+    def engine_level(self) -> int:
+        """The least that an engine must know to run it."""
+        return self.plan.engine_level
 
 
-async def compile_definition(document: object, *, name: str | None = None, protoc: Protoc) -> Compiled:
+async def compile_definition(
+    document: object, *, name: str | None = None, protoc: Protoc, evaluator: Evaluator
+) -> Compiled:
     """Read a definition, resolve its schema, verify all of it and pin what it resolved to.
 
     *name* is that of the stored workflow and has precedence over the document's own.
 
     Raises:
         DefinitionInvalid: with every finding.
+        EvaluatorUnavailable: its expressions could not be checked now; nothing is known about them.
     """
     findings = Findings()
     if name is not None and not 0 < len(name) <= MAX_NAME_LENGTH:
@@ -41,7 +49,7 @@ async def compile_definition(document: object, *, name: str | None = None, proto
     definition = read_definition(document, findings)
     schemas = await _resolve(definition, findings, protoc) if definition is not None else None
     plan = (
-        Verification(definition, schemas, findings).plan(name)
+        await Verification(definition, schemas, findings, evaluator).plan(name)
         if definition is not None and schemas is not None
         else None
     )
@@ -68,12 +76,13 @@ def _definition_hash(document: dict[str, object], descriptor_set: bytes) -> byte
     return hashlib.sha256(parts).digest()
 
 
-def load_plan(document: object, descriptor_set: bytes) -> Plan:
+async def load_plan(document: object, descriptor_set: bytes, *, evaluator: Evaluator) -> Plan:
     """The plan of a stored definition. Needs no compiler: the schema is the pinned one.
 
     Raises:
         WorkflowBroken: the pair cannot be read or does not verify; the text lists every finding, and `step` is the
             first one's.
+        EvaluatorUnavailable: its expressions could not be checked now; call again.
     """
     findings = Findings()
     definition = read_definition(document, findings)
@@ -81,7 +90,7 @@ def load_plan(document: object, descriptor_set: bytes) -> Plan:
     if definition is not None:
         try:
             schemas = SchemaSet.from_bytes(descriptor_set, root=root_of(definition.schema))
-            plan = Verification(definition, schemas, findings).plan(None)
+            plan = await Verification(definition, schemas, findings, evaluator).plan(None)
         except InputInvalid as error:
             findings.add(f"the pinned schema cannot be read: {error}", "schema")
     listed = findings.listed()
@@ -93,8 +102,8 @@ def load_plan(document: object, descriptor_set: bytes) -> Plan:
     return plan
 
 
-def check(definition: Definition, schemas: SchemaSet) -> list[Finding]:
-    """Every finding of a definition that was read, in step order; empty when it is sound."""
+async def check(definition: Definition, schemas: SchemaSet, *, evaluator: Evaluator) -> list[Finding]:
+    """Every finding of a definition that was read, in step order; empty when it is sound. Raises as `load_plan`."""
     findings = Findings()
-    Verification(definition, schemas, findings).plan(None)
+    await Verification(definition, schemas, findings, evaluator).plan(None)
     return findings.listed()

@@ -8,15 +8,16 @@ from typing import Final
 
 from schemas import strict_json
 from schemas.errors import DefinitionInvalid, InputInvalid
+from streams.workflow.definition_cel import CelRuleDefinition, read_cel_rules, rule_count
 from streams.workflow.definition_steps import StepDefinition, read_step
 from streams.workflow.document import ObjectReader
 from streams.workflow.findings import Findings
 from streams.workflow.json_values import check_json, shown
+from streams.workflow.levels import level_of
 from streams.workflow.limits import MAX_DOCUMENT_BYTES, MAX_NAME_LENGTH, MAX_RULES, MAX_STEPS, MAX_TYPE_NAME_LENGTH
 
 DEFAULT_DEADLINE_MS: Final = 30_000
 _UNSUPPORTED_ENVELOPE: Final = {"runDeadlineMs": "workflow"}
-_UNSUPPORTED_OUTPUT: Final = {"celRules": "output"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,19 @@ class OutputDefinition:
 
     type: str
     rules: tuple[str, ...]
+    cel_rules: tuple[CelRuleDefinition, ...] = ()
+
+    @property
+    def rule_count(self) -> int:
+        return len(self.rules) + rule_count(self.cel_rules)
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A whole document. `input_type` None means the schema's default message; `output` None, the last response."""
+    """A whole document. `input_type` None means the schema's default message; `output` None, the last response.
+
+    `engine_level` is the least that an engine must know to run it.
+    """
 
     name: str | None
     schema: object
@@ -37,6 +46,7 @@ class Definition:
     deadline_ms: int
     steps: tuple[StepDefinition, ...]
     output: OutputDefinition | None
+    engine_level: int = 1
 
 
 def parse_definition(document: object) -> Definition:
@@ -70,10 +80,10 @@ def read_definition(document: object, findings: Findings) -> Definition | None:
     if size > MAX_DOCUMENT_BYTES:
         findings.add(f"the definition has {size:,} bytes, over the limit of {MAX_DOCUMENT_BYTES:,}")
         return None
-    return _read_envelope(ObjectReader(document, (), findings), findings)
+    return _read_envelope(ObjectReader(document, (), findings), findings, level_of(document))
 
 
-def _read_envelope(envelope: ObjectReader, findings: Findings) -> Definition | None:
+def _read_envelope(envelope: ObjectReader, findings: Findings, engine_level: int) -> Definition | None:
     name = envelope.text("name", longest=MAX_NAME_LENGTH) or None
     schema = envelope.take("schema")
     if not envelope.has("schema"):
@@ -89,11 +99,12 @@ def _read_envelope(envelope: ObjectReader, findings: Findings) -> Definition | N
         deadline_ms=deadline_ms if deadline_ms > 0 else DEFAULT_DEADLINE_MS,
         steps=_read_steps(envelope, findings),
         output=_read_output(envelope, findings),
+        engine_level=engine_level,
     )
     envelope.refuse(_UNSUPPORTED_ENVELOPE)
     envelope.refuse_unknown()
     rules = sum(step.rule_count for step in definition.steps) + (
-        len(definition.output.rules) if definition.output else 0
+        definition.output.rule_count if definition.output else 0
     )
     if rules > MAX_RULES:
         envelope.fault(f"the definition has {rules:,} rules, over the limit of {MAX_RULES:,}")
@@ -125,8 +136,9 @@ def _read_output(envelope: ObjectReader, findings: Findings) -> OutputDefinition
         return None
     reader = ObjectReader(output, ("output",), findings)
     definition = OutputDefinition(
-        type=reader.text("type", required=True, longest=MAX_TYPE_NAME_LENGTH), rules=reader.texts("rules")
+        type=reader.text("type", required=True, longest=MAX_TYPE_NAME_LENGTH),
+        rules=reader.texts("rules"),
+        cel_rules=read_cel_rules(reader, ("output",), findings, kind="output"),
     )
-    reader.refuse(_UNSUPPORTED_OUTPUT)
     reader.refuse_unknown()
     return definition

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from streams.workflow.definition_cel import CelRuleDefinition, read_cel_rules, rule_count
 from streams.workflow.document import ObjectReader, Path
 from streams.workflow.findings import Findings
 from streams.workflow.json_values import pointer_to, shown
@@ -14,8 +15,6 @@ from streams.workflow.limits import MAX_NAME_LENGTH, MAX_TARGET_LENGTH, MAX_TYPE
 
 EXTERNAL: Final = "external"
 _UNSUPPORTED: Final = {
-    "when": "when",
-    "celRules": "celRule",
     "structured": "structured",
     "edge": "edge",
     "fanOut": "fanOut",
@@ -42,6 +41,8 @@ class StepDefinition:
     deadline_ms: int
     completion: str
     index: int
+    when: str = ""
+    cel_rules: tuple[CelRuleDefinition, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -56,7 +57,7 @@ class StepDefinition:
     @property
     def rule_count(self) -> int:
         """How many mapping rules the step has, those of its parts included."""
-        return len(self.rules)
+        return len(self.rules) + rule_count(self.cel_rules)
 
 
 def read_step(step: object, index: int, findings: Findings) -> StepDefinition | None:
@@ -83,10 +84,19 @@ def read_step(step: object, index: int, findings: Findings) -> StepDefinition | 
         deadline_ms=reader.milliseconds("deadlineMs", lowest=0),
         completion=completion,
         index=index,
+        when=_read_when(reader),
+        cel_rules=read_cel_rules(reader, path, findings, step=name),
     )
     reader.refuse(_UNSUPPORTED)
     reader.refuse_unknown()
     return definition if name else None
+
+
+def _read_when(reader: ObjectReader) -> str:
+    when = reader.expression("when", kind="when")
+    if reader.has("when") and not when and isinstance(reader.take("when"), str):
+        reader.fault("when must not be blank: leave it out for a step that always runs", "when", kind="when")
+    return when
 
 
 def _read_completion(reader: ObjectReader) -> str:

@@ -12,16 +12,26 @@ Path = tuple[str | int, ...]
 class ObjectReader:
     """Reads members by name and type. A fault becomes a finding, and the member counts as absent."""
 
-    def __init__(self, members: Mapping[str, object], path: Path, findings: Findings, *, step: str = "") -> None:
+    def __init__(
+        self,
+        members: Mapping[str, object],
+        path: Path,
+        findings: Findings,
+        *,
+        step: str = "",
+        kind: str = "workflow",
+    ) -> None:
+        """*kind* is that of the findings noted here, unless another is given with one."""
         self._members = members
-        self._path = path
+        self.path = path
         self._findings = findings
         self._step = step
+        self._kind = kind
         self._known: set[str] = set()
 
-    def fault(self, error: str, *inner: str | int, kind: str = "workflow") -> None:
+    def fault(self, error: str, *inner: str | int, kind: str | None = None) -> None:
         """Note a fault at a member, or at the object itself."""
-        self._findings.add(error, *self._path, *inner, kind=kind, step=self._step)
+        self._findings.add(error, *self.path, *inner, kind=kind or self._kind, step=self._step)
 
     def take(self, key: str) -> object:
         """The member as it stands; None when absent."""
@@ -46,6 +56,13 @@ class ObjectReader:
         else:
             return value
         return ""
+
+    def expression(self, key: str, *, kind: str | None = None) -> str:
+        """A text member that holds an expression; empty when absent or blank. Its length is checked with the rest."""
+        value = self.take(key)
+        if key in self._members and not isinstance(value, str):
+            self.fault(f"{key} must be text, not {shown(value)}", key, kind=kind)
+        return value if isinstance(value, str) and value.strip() else ""
 
     def flag(self, key: str) -> bool:
         """A boolean member; false when absent."""

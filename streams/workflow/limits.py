@@ -27,10 +27,13 @@ MAX_TYPE_NAME_LENGTH: Final = 500
 """Code points of the full name of a message type, or of a method with its service."""
 
 MAX_RULES: Final = 10_000
-"""Mapping rules of one definition, all steps and the output together."""
+"""Mapping rules of one definition, those in CEL included, all steps and the output together."""
 
 MAX_RULE_LENGTH: Final = 4_096
 """Code points of one mapping rule."""
+
+MAX_EXPRESSION_BYTES: Final = 4_096
+"""UTF-8 bytes of one expression (CEL). `streams/evaluator/bounds.py` has the bounds on what it may say."""
 
 MAX_TARGET_LENGTH: Final = 255
 MAX_DEADLINE_MS: Final = limits.INT32_MAX

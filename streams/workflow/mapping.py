@@ -57,14 +57,18 @@ class CompiledMapping:
             MappingFailed: a rule could not be applied, or required fields were left out; it names *step* and the rule.
         """
         message = self.make()
+        self.apply(message, scope, step=step)
+        if missing := missing_fields(message):
+            raise MappingFailed(f"the rules leave out required fields: {', '.join(missing)}", step=step)
+        return message
+
+    def apply(self, message: Message, scope: Scope, *, step: str) -> None:
+        """Write to *message*. Raises MappingFailed, which names *step* and the rule."""
         for rule in self.rules:
             try:
                 rule.apply(message, scope)
             except ValueRefused as error:
                 raise MappingFailed(f"rule {rule.text!r}: {error}", step=step) from None
-        if missing := missing_fields(message):
-            raise MappingFailed(f"the rules leave out required fields: {', '.join(missing)}", step=step)
-        return message
 
 
 def compile_rule(text: str, target: Descriptor, scope: ScopeTypes, schemas: SchemaSet) -> CompiledRule:

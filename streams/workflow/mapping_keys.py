@@ -34,6 +34,7 @@ class KeyPlace:
         self._key = keys[-1]
         self._schemas = schemas
         self._value_type = ElementType.of_message(schemas.message(VALUE))
+        self.held: Shape = One(self._value_type)
 
     def clear(self, message: Any) -> None:
         struct = present_parent_of(message, self._parents)
@@ -43,6 +44,9 @@ class KeyPlace:
             struct = struct.fields[key].struct_value
         if struct is not None and self._key in struct.fields:
             del struct.fields[self._key]
+
+    def write(self, message: Any, value: Any) -> None:
+        self._place(message).CopyFrom(value)
 
     def store(self, shape: Shape | Dynamic, *, append: bool) -> Store:
         if isinstance(shape, Dynamic):

@@ -7,6 +7,7 @@ given the shape of the source, which function moves such a value there?
 from typing import Any, Protocol
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 
 from streams.workflow.coercion import converter
 from streams.workflow.descriptors import SchemaSet
@@ -19,7 +20,12 @@ from streams.workflow.rule_text import RuleInvalid
 
 
 class Place(Protocol):
-    """Where a rule writes."""
+    """Where a rule writes. `held` is what stands there."""
+
+    held: Shape
+
+    def write(self, message: Any, value: Any) -> None:
+        """Put a value that is of the held type already: one, a list of them, or a dict."""
 
     def store(self, shape: Shape | Dynamic, *, append: bool) -> Store:
         """The function that moves values of that shape here. Raises RuleInvalid when none of them fits."""
@@ -54,7 +60,7 @@ class FieldPlace:
     def __init__(self, parents: tuple[str, ...], field: FieldDescriptor, schemas: SchemaSet) -> None:
         self._parents = parents
         self._name = field.name
-        self._shape = shape_of(field)
+        self.held = shape_of(field)
         self._schemas = schemas
 
     def clear(self, message: Any) -> None:
@@ -62,22 +68,39 @@ class FieldPlace:
         if parent is not None:
             parent.ClearField(self._name)
 
+    def write(self, message: Any, value: Any) -> None:
+        if isinstance(self.held, One):
+            _put(parent_of(message, self._parents), self._name, value)
+            return
+        self.clear(message)
+        if not value:
+            return
+        held = getattr(parent_of(message, self._parents), self._name)
+        if isinstance(self.held, Many):
+            held.extend(value)
+        else:
+            for key, item in value.items():
+                if isinstance(item, Message):
+                    held[key].CopyFrom(item)
+                else:
+                    held[key] = item
+
     def store(self, shape: Shape | Dynamic, *, append: bool) -> Store:
-        if append and isinstance(self._shape, One):
+        if append and isinstance(self.held, One):
             raise RuleInvalid(f"+= needs a repeated target, and {self._name} holds one value")
         if isinstance(shape, Dynamic):
             return self._dynamic_store(append)
-        if isinstance(self._shape, MapOf):
-            return self._map_store(shape, self._shape, append)
-        if isinstance(self._shape, Many):
-            return self._list_store(shape, self._shape.element, append)
-        return self._one_store(shape, self._shape.element)
+        if isinstance(self.held, MapOf):
+            return self._map_store(shape, self.held, append)
+        if isinstance(self.held, Many):
+            return self._list_store(shape, self.held.element, append)
+        return self._one_store(shape, self.held.element)
 
     def _dynamic_store(self, append: bool) -> Store:
         stores = StoresByShape(lambda shape: self.store(shape, append=append))
 
         def store(message: Any, found: Found) -> None:
-            if isinstance(self._shape, One) and isinstance(found.shape, Many) and not found.value:
+            if isinstance(self.held, One) and isinstance(found.shape, Many) and not found.value:
                 self.clear(message)
             else:
                 stores.of(found.shape)(message, found.value)
@@ -93,13 +116,7 @@ class FieldPlace:
         convert, parents, name = converter(shape.element, element, self._schemas), self._parents, self._name
         if element.kind is not Kind.MESSAGE:
             return lambda message, value: setattr(parent_of(message, parents), name, convert(value))
-
-        def store(message: Any, value: Any) -> None:
-            held = getattr(parent_of(message, parents), name)
-            held.CopyFrom(convert(value))
-            held.SetInParent()
-
-        return store
+        return lambda message, value: _put(parent_of(message, parents), name, convert(value))
 
     def _list_store(self, shape: Shape, element: ElementType, append: bool) -> Store:
         if isinstance(shape, MapOf):
@@ -136,3 +153,12 @@ class FieldPlace:
                 getattr(parent_of(message, self._parents), self._name).MergeFrom(entries)
 
         return store
+
+
+def _put(parent: Any, name: str, value: Any) -> None:
+    if not isinstance(value, Message):
+        setattr(parent, name, value)
+        return
+    held = getattr(parent, name)
+    held.CopyFrom(value)
+    held.SetInParent()

@@ -6,12 +6,11 @@ from typing import Final
 
 from google.protobuf.message import Message
 
+from streams.workflow.cel import Expression
+from streams.workflow.composition import Composition
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.json_values import parse_text
-from streams.workflow.mapping import CompiledMapping
-
-ENGINE_LEVEL: Final = 1
-"""Raised whenever a definition can say something that older engines do not know. A worker claims only what it knows."""
+from streams.workflow.levels import ENGINE_LEVEL as ENGINE_LEVEL
 
 ENGINE: Final = "local:engine"
 """The target of work that needs no service: composing a parked step's request, or the output."""
@@ -29,7 +28,7 @@ class PlannedCall:
     method_path: str
     deadline_ms: int
     input_type: str
-    request: CompiledMapping
+    request: Composition
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class PlannedAnswer:
     """The run parks until somebody outside answers. `request` composes what is asked."""
 
     input_type: str
-    request: CompiledMapping
+    request: Composition
 
 
 Work = PlannedCall | PlannedAnswer
@@ -46,12 +45,16 @@ Work = PlannedCall | PlannedAnswer
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One verified step. `output_type` is the type of the message that later steps see under its name."""
+    """One verified step. `output_type` is the type of the message that later steps see under its name.
+
+    `gate` decides before anything else of the step whether it is run or skipped; None always runs it.
+    """
 
     index: int
     name: str
     work: Work
     output_type: str
+    gate: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class PlannedOutput:
     """The final mapping and the message it builds."""
 
     type: str
-    mapping: CompiledMapping
+    mapping: Composition
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Plan:
     steps: Sequence[PlannedStep]
     output: PlannedOutput | None
     schema_set: SchemaSet
-    engine_level: int = ENGINE_LEVEL
+    engine_level: int = 1
 
     def parse_input(self, value: object) -> Message:
         """The input message from JSON text or a plain JSON value; names in camelCase or snake_case.

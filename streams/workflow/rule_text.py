@@ -84,6 +84,14 @@ def parse_rule(text: str) -> Rule:
     return Rule(stripped, Operator(operator), tuple(target.split(".")), _source(source))
 
 
+def parse_path(text: str) -> tuple[str, ...]:
+    """Parse the path of a field alone. Raises RuleInvalid when the text is none."""
+    stripped = text.strip()
+    if not _REFERENCE.fullmatch(stripped):
+        raise RuleInvalid(f"{shown(stripped)} is not a path of field names joined by dots")
+    return tuple(stripped.split("."))
+
+
 def _why_no_rule(text: str) -> str:
     if text.startswith(("=", "+=")):
         return "the rule has no target before its operator"

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from schemas.errors import ExternalStepReached
 from streams.workflow.callbacks import Call, CallRequest, Checkpoints
+from streams.workflow.evaluation import Evaluator
 from streams.workflow.outcomes import Completed, Parked, StepOutcome
 from streams.workflow.plan import Plan, PlannedAnswer, PlannedCall, PlannedStep
 from streams.workflow.replay import StoredCheckpoint, replayed
@@ -40,6 +41,7 @@ async def run_segment(
     call: Call,
     checkpoint: Checkpoints,
     clock: Callable[[], float],
+    evaluator: Evaluator,
     refuse_external: bool = False,
 ) -> Completed | Parked:
     """Run on from the stored checkpoints.
@@ -51,9 +53,11 @@ async def run_segment(
         call: Makes the calls.
         checkpoint: Stores each finished step before the next one begins.
         clock: Monotonic seconds. The segment's budget runs from the start of this call.
+        evaluator: Evaluates the plan's expressions; a plan without any never touches it.
         refuse_external: For a run that nobody can answer later: such a step raises instead of parking.
 
     Raises:
+        GateFailed: a step's gate gives no truth value.
         MappingFailed: a rule could not be applied.
         BudgetSpent: no time was left before a call; nothing was sent.
         CallFailed: as `call` raised it.
@@ -62,12 +66,15 @@ async def run_segment(
         ExternalStepReached: see *refuse_external*.
         WorkerError: whatever else the callbacks raised, untouched.
     """
-    segment = Segment(plan, input, call=call, checkpoint=checkpoint, clock=clock)
+    segment = Segment(plan, input, call=call, checkpoint=checkpoint, clock=clock, evaluator=evaluator)
     with named(""):
         for entry, response in replayed(plan, stored):
             segment.bind(entry.step, response, skipped=entry.skipped)
     for step in plan.steps[len(segment.outcomes) :]:
         with named(step.name):
+            if not await segment.is_due(step):
+                await segment.skip(step)
+                continue
             if isinstance(step.work, PlannedAnswer) and refuse_external:
                 way_out = "submit the workflow as a job (submit-workflow)"
                 raise ExternalStepReached(f"{step.name} is answered from outside: {way_out}", step=step.name)
@@ -75,7 +82,7 @@ async def run_segment(
             if parked is not None:
                 return parked
     with named(OUTPUT):
-        return _completed(segment)
+        return await _completed(segment)
 
 
 async def _run_step(segment: Segment, step: PlannedStep) -> Parked | None:
@@ -85,11 +92,11 @@ async def _run_step(segment: Segment, step: PlannedStep) -> Parked | None:
             await segment.finish(step, await _called(segment, step, call))
             return None
         case PlannedAnswer() as answer:
-            return _parked(segment, step, answer)
+            return await _parked(segment, step, answer)
 
 
 async def _called(segment: Segment, step: PlannedStep, call: PlannedCall) -> Message:
-    request = call.request.build(segment.scope, step=step.name)
+    request = await segment.built(call.request, step.name)
     response = await segment.call(
         CallRequest(
             step=step.name,
@@ -105,8 +112,8 @@ async def _called(segment: Segment, step: PlannedStep, call: PlannedCall) -> Mes
     return segment.parsed(step.output_type, response, step.name)
 
 
-def _parked(segment: Segment, step: PlannedStep, answer: PlannedAnswer) -> Parked:
-    request = answer.request.build(segment.scope, step=step.name)
+async def _parked(segment: Segment, step: PlannedStep, answer: PlannedAnswer) -> Parked:
+    request = await segment.built(answer.request, step.name)
     return Parked(
         step=step.name,
         step_index=step.index,
@@ -115,9 +122,9 @@ def _parked(segment: Segment, step: PlannedStep, answer: PlannedAnswer) -> Parke
     )
 
 
-def _completed(segment: Segment) -> Completed:
+async def _completed(segment: Segment) -> Completed:
     output = segment.plan.output
-    message = output.mapping.build(segment.scope, step=OUTPUT) if output is not None else segment.last
+    message = await segment.built(output.mapping, OUTPUT) if output is not None else segment.last
     output_type = message.DESCRIPTOR.full_name
     return Completed(
         result=segment.rendered(message, OUTPUT, "the result"),

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 
 from google.protobuf.message import Message
 
-from schemas.errors import BudgetSpent, InputInvalid, StepFailed, WorkerError, WorkflowBroken
+from schemas.errors import BudgetSpent, GateFailed, InputInvalid, StepFailed, WorkerError, WorkflowBroken
 from streams.workflow.callbacks import Call, Checkpoints
+from streams.workflow.composition import Composition
+from streams.workflow.evaluation import Evaluator, ExpressionFailed
 from streams.workflow.outcomes import StepOutcome
 from streams.workflow.plan import Plan, PlannedStep
 from streams.workflow.replay import StoredCheckpoint
@@ -20,10 +22,18 @@ class Segment:
     """
 
     def __init__(
-        self, plan: Plan, given: Message, *, call: Call, checkpoint: Checkpoints, clock: Callable[[], float]
+        self,
+        plan: Plan,
+        given: Message,
+        *,
+        call: Call,
+        checkpoint: Checkpoints,
+        clock: Callable[[], float],
+        evaluator: Evaluator,
     ) -> None:
         self.plan = plan
         self.call = call
+        self.evaluator = evaluator
         self.scope: dict[str, Message] = {"input": given}
         self.last = given
         self.outcomes: list[StepOutcome] = []
@@ -48,6 +58,34 @@ class Segment:
         kept = StoredCheckpoint(step.index, step.name, False, self.rendered(response, step.name, "the response"))
         await self._checkpoint(kept, self.plan.next_target(step.index + 1))
         self.bind(step.name, response)
+
+    async def skip(self, step: PlannedStep) -> None:
+        """Keep that a step was skipped, and go on behind it; rules see the empty message under its name.
+
+        Raises:
+            WorkerError: whatever the callback raised, untouched.
+        """
+        kept = StoredCheckpoint(step.index, step.name, True, None)
+        await self._checkpoint(kept, self.plan.next_target(step.index + 1))
+        self.bind(step.name, self.plan.schema_set.new(step.output_type), skipped=True)
+
+    async def is_due(self, step: PlannedStep) -> bool:
+        """Whether the step is to be run: its gate holds, or it has none.
+
+        Raises:
+            GateFailed: the gate gives no truth value; it is never read as false.
+            EvaluatorUnavailable: this machine could not evaluate it now.
+        """
+        if step.gate is None:
+            return True
+        try:
+            return await step.gate.is_true(self.scope, self.evaluator)
+        except ExpressionFailed as error:
+            raise GateFailed(f"when {step.gate.source!r}: {error}", step=step.name) from None
+
+    async def built(self, composition: Composition, step: str) -> Message:
+        """The message that *composition* builds from what is in scope. Raises as `Composition.build` does."""
+        return await composition.build(self.scope, step=step, evaluator=self.evaluator)
 
     def timeout_seconds(self, step: str, deadline_ms: int) -> float:
         """Seconds for a call: what is left of the budget, or *deadline_ms* if that is less and not 0.

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 
 from schemas.errors import InputInvalid
+from streams.workflow.cel import BOOL, Expression, check_expression
+from streams.workflow.cel_rules import CelRules
+from streams.workflow.composition import Composition
 from streams.workflow.definition import Definition
+from streams.workflow.definition_cel import CelRuleDefinition
 from streams.workflow.definition_steps import EXTERNAL, StepDefinition
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.document import Path
+from streams.workflow.evaluation import Evaluator, ExpressionRefused
 from streams.workflow.findings import Findings
-from streams.workflow.mapping import CompiledMapping, compile_rule
+from streams.workflow.mapping import CompiledMapping, CompiledRule, ScopeTypes, compile_rule
 from streams.workflow.names import (
     HANDLER_TARGET,
     JOB_METHOD,
@@ -32,25 +37,31 @@ class Verification:
     The plan may be run only when there are no findings.
     """
 
-    def __init__(self, definition: Definition, schemas: SchemaSet, findings: Findings) -> None:
+    def __init__(self, definition: Definition, schemas: SchemaSet, findings: Findings, evaluator: Evaluator) -> None:
         self._definition = definition
         self._schemas = schemas
         self._findings = findings
+        self._evaluator = evaluator
         self._scope: dict[str, Descriptor | None] = {}
 
-    def plan(self, name: str | None) -> Plan:
-        """Verify and compile all of it. *name* has precedence over the definition's own."""
+    async def plan(self, name: str | None) -> Plan:
+        """Verify and compile all of it. *name* has precedence over the definition's own.
+
+        Raises:
+            EvaluatorUnavailable: expressions could not be checked now.
+        """
         definition = self._definition
         input_type = self._input_type()
         self._scope["input"] = input_type
-        steps = [planned for step in definition.steps if (planned := self._step(step)) is not None]
+        steps = [planned for step in definition.steps if (planned := await self._step(step)) is not None]
         return Plan(
             name=name or definition.name,
             input_type=input_type.full_name if input_type is not None else "",
             budget_ms=definition.deadline_ms,
             steps=tuple(steps),
-            output=self._output(),
+            output=await self._output(),
             schema_set=self._schemas,
+            engine_level=definition.engine_level,
         )
 
     def _input_type(self) -> Descriptor | None:
@@ -65,7 +76,7 @@ class Verification:
             self._findings.add(f"inputType: {error}", "inputType")
             return None
 
-    def _step(self, step: StepDefinition) -> PlannedStep | None:
+    async def _step(self, step: StepDefinition) -> PlannedStep | None:
         fault = fault_in_step_name(step.name)
         if fault is None and step.name in self._scope:
             fault = f"the step name {step.name} is used twice"
@@ -74,15 +85,23 @@ class Verification:
             return None
         self._check_completion_and_target(step)
         method = self._method(step)
-        work = self._work(step, method) if method is not None else None
+        gate = await self._gate(step)
+        work = await self._work(step, method) if method is not None else None
         self._scope[step.name] = method.output_type if method is not None else None
         if method is None or work is None:
             return None
-        return PlannedStep(index=step.index, name=step.name, work=work, output_type=method.output_type.full_name)
+        return PlannedStep(
+            index=step.index, name=step.name, work=work, output_type=method.output_type.full_name, gate=gate
+        )
 
-    def _work(self, step: StepDefinition, method: MethodDescriptor) -> Work:
+    async def _gate(self, step: StepDefinition) -> Expression | None:
+        if not step.when:
+            return None
+        return await self.expression(step.when, *step.path, "when", results=BOOL, kind="when", step=step.name)
+
+    async def _work(self, step: StepDefinition, method: MethodDescriptor) -> Work:
         input_type = method.input_type.full_name
-        request = self._rules(step.rules, method.input_type, (*step.path, "rules"), kind="rule", step=step.name)
+        request = await self.composition(step.rules, step.cel_rules, method.input_type, step.path, step=step.name)
         if step.completion == EXTERNAL:
             return PlannedAnswer(input_type, request)
         return PlannedCall(
@@ -120,21 +139,65 @@ class Verification:
             self._fault(step, "method", f"{step.method} is a streaming method: a step calls unary ones", "method")
         return method
 
+    async def composition(
+        self,
+        rules: Sequence[str],
+        cel_rules: Sequence[CelRuleDefinition],
+        target: Descriptor,
+        path: Path,
+        *,
+        kinds: tuple[str, str] = ("rule", "celRule"),
+        step: str = "",
+        scope: ScopeTypes | None = None,
+    ) -> Composition:
+        """Compile the rules that build a message of type *target*; their faults become findings.
+
+        *path* leads to the object that holds `rules` and `celRules`, *kinds* are those of their findings. Rules see
+        *scope*, by default the input and every step so far.
+        """
+        scope = self._scope if scope is None else scope
+        texts = self._rules(rules, target, (*path, "rules"), scope, kind=kinds[0], step=step)
+        compiler = CelRules(target, scope, self._schemas, self._evaluator)
+        compiled = []
+        for rule in cel_rules:
+            if self._findings.full:
+                break
+            faults, made = await compiler.compile(rule)
+            for error, *inner in faults:
+                self._findings.add(str(error), *rule.path, *inner, kind=kinds[1], step=step)
+            if made is not None:
+                compiled.append(made)
+        return Composition(CompiledMapping.into(target, texts), tuple(compiled), self._schemas)
+
+    async def expression(
+        self, source: str, *path: str | int, results: frozenset[str], kind: str, step: str = ""
+    ) -> Expression | None:
+        """Compile an expression over the input and every step so far; None when it has a finding.
+
+        *results* are the static types that it may have, as CEL writes them (`BOOL`, `STRING`, `TIMESTAMP`). What only
+        the data tells passes as well, so whoever evaluates it looks at the value.
+        """
+        try:
+            return await check_expression(source, self._scope, self._schemas, self._evaluator, results=results)
+        except ExpressionRefused as error:
+            self._findings.add(str(error), *path, kind=kind, step=step)
+            return None
+
     def _rules(
-        self, texts: Sequence[str], target: Descriptor, path: Path, *, kind: str, step: str = ""
-    ) -> CompiledMapping:
+        self, texts: Sequence[str], target: Descriptor, path: Path, scope: ScopeTypes, *, kind: str, step: str
+    ) -> list[CompiledRule]:
         compiled = []
         for index, text in enumerate(texts):
             if self._findings.full:
                 break
             try:
-                compiled.append(compile_rule(text, target, self._scope, self._schemas))
+                compiled.append(compile_rule(text, target, scope, self._schemas))
             except RuleInvalid as error:
                 fault = f"rule {text!r}: {error}" if text.strip() else str(error)
                 self._findings.add(fault, *path, index, kind=kind, step=step)
-        return CompiledMapping.into(target, compiled)
+        return compiled
 
-    def _output(self) -> PlannedOutput | None:
+    async def _output(self) -> PlannedOutput | None:
         output = self._definition.output
         if output is None or not output.type:
             return None
@@ -143,5 +206,7 @@ class Verification:
         except InputInvalid as error:
             self._findings.add(f"type: {error}", "output", "type", kind="output")
             return None
-        mapping = self._rules(output.rules, descriptor, ("output", "rules"), kind="output")
+        mapping = await self.composition(
+            output.rules, output.cel_rules, descriptor, ("output",), kinds=("output", "output")
+        )
         return PlannedOutput(descriptor.full_name, mapping)

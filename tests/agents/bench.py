@@ -23,6 +23,7 @@ from store.submit import Submits
 from streams.agents.accept import Accept
 from streams.agents.decode import Registry
 from streams.app import IntakeService, IntakeSettings
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.kafka.backpressure import Backpressure
 from streams.kafka.committed import committed_offsets
 from streams.kafka.identities import TopicIdentities
@@ -143,7 +144,7 @@ class IntakeBench:
         accept = Accept(
             group_id=self.group,
             topic=topic,
-            submitter=Submitter(Plans(Definitions(database)), max_attempts=3),
+            submitter=Submitter(Plans(Definitions(database), InProcessEvaluator()), max_attempts=3),
             registry=self.registry,
             batches=Submits(database, on_committed=lambda payloads: None),
             metrics=metrics,

@@ -19,6 +19,7 @@ from store.definitions import Definitions
 from store.submit import BatchResult, IntakeBatch, Submits
 from streams.agents.accept import Accept
 from streams.dev.registry.server import RegistryServer
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.kafka.assignment import AssignedPartition, Assignment, AssignmentEnded
 from streams.kafka.records import Record
 from streams.kafka.registry import SchemaRegistry
@@ -75,7 +76,7 @@ def accepting(database: Database, registry: SchemaRegistry, metrics: Metrics, ba
     return Accept(
         group_id=GROUP,
         topic=TOPIC,
-        submitter=Submitter(Plans(Definitions(database)), max_attempts=3),
+        submitter=Submitter(Plans(Definitions(database), InProcessEvaluator()), max_attempts=3),
         registry=registry,
         batches=batches or Submits(database, on_committed=lambda payloads: None),
         metrics=metrics,

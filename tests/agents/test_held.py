@@ -20,6 +20,7 @@ from store.submit import Submits
 from streams.agents.accept import Accept
 from streams.agents.held import HeldLetters
 from streams.dev.registry.server import RegistryServer
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.kafka.assignment import AssignedPartition, Assignment
 from streams.kafka.records import Record
 from streams.kafka.registry import SchemaRegistry
@@ -61,7 +62,7 @@ class Place:
         await database.open()
         metrics, client = Metrics(), SchemaRegistry(self.registry.url, timeout_seconds=1)
         submits = Submits(database, on_committed=lambda payloads: None)
-        submitter = Submitter(Plans(Definitions(database)), max_attempts=3)
+        submitter = Submitter(Plans(Definitions(database), InProcessEvaluator()), max_attempts=3)
         held = HeldLetters(
             topic=TOPIC,
             letters=DeadLetters(database, on_committed=lambda payloads: None),

@@ -15,6 +15,7 @@ from streams.dev.ports import free_port
 from streams.dev.processes import ChildProcess
 from streams.dev.protoc import compile_protos
 from streams.dev.services import WORKFLOWS
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.workflow.compiler import compile_definition
 from tests.fixtures.eventually import eventually
 
@@ -119,5 +120,5 @@ async def test_the_example_workflow_verifies_and_says_what_its_proto_files_say()
     async def protoc(sources: Mapping[str, str], root: str | None) -> bytes:
         return FileDescriptorSet(file=compile_protos(sources)).SerializeToString()
 
-    compiled = await compile_definition(document, protoc=protoc)
+    compiled = await compile_definition(document, protoc=protoc, evaluator=InProcessEvaluator())
     assert [step.name for step in compiled.plan.steps] == ["tokenize", "embed", "review"]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.compiler import Compiled, compile_definition
 from tests.fixtures.grpc_server import Answer
@@ -81,4 +82,4 @@ class Compiler:
         self._protoc = ProtocChild()
 
     async def __call__(self, document: dict[str, Any]) -> Compiled:
-        return await compile_definition(document, protoc=self._protoc)
+        return await compile_definition(document, protoc=self._protoc, evaluator=InProcessEvaluator())

@@ -10,6 +10,7 @@ from store.definitions import Definitions
 from store.leases import Leases
 from store.records import StoredDefinition, Submission
 from store.submit import Submits
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.verbs.plans import NewerDefinition, Plans
 from streams.verbs.submit import Origin, Submitter
 from streams.workflow.plan import ENGINE_LEVEL
@@ -32,7 +33,9 @@ async def newer_definition(world: World) -> StoredDefinition:
 
 async def prepared(world: World) -> Submission:
     request = Request(uuid4(), "embed-text", '{"text": "a"}')
-    return await Submitter(Plans(Definitions(world.database)), max_attempts=3).prepare(request, Origin("default"))
+    return await Submitter(Plans(Definitions(world.database), InProcessEvaluator()), max_attempts=3).prepare(
+        request, Origin("default")
+    )
 
 
 async def submitted(world: World, submission: Submission) -> UUID:
@@ -57,7 +60,7 @@ async def test_a_request_for_a_newer_workflow_is_queued_for_newer_workers(world:
 async def test_a_run_that_a_newer_release_parked_waits_for_its_answer_there(world: World) -> None:
     definition = await newer_definition(world)
     with pytest.raises(NewerDefinition, match=f"needs engine level {_NEWER}") as refused:
-        await Plans(Definitions(world.database)).by_hash(definition.definition_hash)
+        await Plans(Definitions(world.database), InProcessEvaluator()).by_hash(definition.definition_hash)
     assert (refused.value.retryable, refused.value.http_status) == (True, 503)
 
 

@@ -8,11 +8,13 @@ import pytest
 from schemas.errors import JobCorrupt
 from store.database import Database
 from store.definitions import Definitions
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.evaluator.protoc import ProtocChild
 from streams.verbs import plans as plans_module
 from streams.verbs.plans import Plans
 from streams.verbs.workflows import stored_definition
 from streams.workflow.compiler import Compiled, compile_definition, load_plan
+from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import Plan
 from tests.driver.stories import embed_only, embed_text
 
@@ -26,7 +28,7 @@ async def definitions(database_url: str) -> AsyncIterator[Definitions]:
 
 
 async def compiled(document: dict[str, object]) -> Compiled:
-    return await compile_definition(document, protoc=ProtocChild())
+    return await compile_definition(document, protoc=ProtocChild(), evaluator=InProcessEvaluator())
 
 
 async def test_runs_that_are_claimed_together_compile_their_plan_once(
@@ -36,13 +38,13 @@ async def test_runs_that_are_claimed_together_compile_their_plan_once(
     await definitions.put(definition)
     loads = 0
 
-    def counted(document: object, descriptor_set: bytes) -> Plan:
+    async def counted(document: object, descriptor_set: bytes, *, evaluator: Evaluator) -> Plan:
         nonlocal loads
         loads += 1
-        return load_plan(document, descriptor_set)
+        return await load_plan(document, descriptor_set, evaluator=evaluator)
 
     monkeypatch.setattr(plans_module, "load_plan", counted)
-    plans = Plans(definitions)
+    plans = Plans(definitions, InProcessEvaluator())
 
     found = await asyncio.gather(*(plans.by_hash(definition.definition_hash) for _ in range(20)))
     assert {id(plan) for plan in found} == {id(await plans.by_hash(definition.definition_hash))}
@@ -52,7 +54,7 @@ async def test_runs_that_are_claimed_together_compile_their_plan_once(
 async def test_one_caller_that_gives_up_does_not_take_the_plan_from_the_others(definitions: Definitions) -> None:
     definition = stored_definition(await compiled(embed_text()), "embed-text")
     await definitions.put(definition)
-    plans = Plans(definitions)
+    plans = Plans(definitions, InProcessEvaluator())
     gives_up, waits = (asyncio.create_task(plans.by_hash(definition.definition_hash)) for _ in range(2))
     await asyncio.sleep(0)
     gives_up.cancel()
@@ -63,7 +65,7 @@ async def test_one_caller_that_gives_up_does_not_take_the_plan_from_the_others(d
 
 async def test_a_definition_that_is_not_there_is_corrupt_each_time_until_it_is(definitions: Definitions) -> None:
     definition = stored_definition(await compiled(embed_text()), "embed-text")
-    plans = Plans(definitions)
+    plans = Plans(definitions, InProcessEvaluator())
     for _ in range(2):
         with pytest.raises(JobCorrupt):
             await plans.by_hash(definition.definition_hash)
@@ -72,7 +74,7 @@ async def test_a_definition_that_is_not_there_is_corrupt_each_time_until_it_is(d
 
 
 async def test_a_name_stands_for_its_newest_version_as_soon_as_it_is_forgotten(definitions: Definitions) -> None:
-    plans = Plans(definitions)
+    plans = Plans(definitions, InProcessEvaluator())
     assert await plans.by_name("default", "embed") is None
     for document in (embed_text(), embed_only()):
         definition = stored_definition(await compiled(document), "embed")

@@ -95,8 +95,8 @@ async def test_a_workflow_or_an_input_that_is_not_valid_stores_nothing(door: Doo
 @pytest.mark.parametrize(
     ("later", "word"),
     [
-        ({"when": "true"}, "when"),
-        ({"celRules": [{"selector": "1", "target": "text"}]}, "celRules"),
+        ({"when": "1 + 1"}, "when"),
+        ({"celRules": [{"selector": "nothing", "target": "text"}]}, "celRules"),
         ({"validate": True}, "validate"),
         ({"retry": {"attempts": 5}}, "retry"),
     ],

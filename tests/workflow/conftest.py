@@ -8,7 +8,7 @@ import pytest
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.compiler import Compiled, compile_definition
 from streams.workflow.descriptors import SchemaSet
-from tests.workflow.samples import source
+from tests.workflow.samples import EVALUATOR, source
 
 
 @pytest.fixture(scope="session")
@@ -26,4 +26,4 @@ def kit(protoc: ProtocChild) -> SchemaSet:
 @pytest.fixture
 def compiled(protoc: ProtocChild) -> Callable[[object], Compiled]:
     """Compile a definition; raises DefinitionInvalid as the engine does."""
-    return lambda document: asyncio.run(compile_definition(document, protoc=protoc))
+    return lambda document: asyncio.run(compile_definition(document, protoc=protoc, evaluator=EVALUATOR))

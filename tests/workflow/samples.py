@@ -8,11 +8,14 @@ from typing import Any
 from google.protobuf.message import Message
 
 from schemas.errors import Finding
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.workflow.compiler import compile_definition
 from streams.workflow.descriptors import Protoc, SchemaSet
 from streams.workflow.mapping import CompiledMapping, compile_rule
 from streams.workflow.plan import Plan
 from streams.workflow.runner import CallRequest, Completed, Parked, StoredCheckpoint, run_segment
+
+EVALUATOR = InProcessEvaluator()
 
 DATA = Path(__file__).with_name("data")
 
@@ -162,12 +165,13 @@ async def segment(
         call=service,
         checkpoint=log or Log(),
         clock=clock or Clock(),
+        evaluator=EVALUATOR,
         refuse_external=refuse_external,
     )
 
 
 async def plan_of(document: object, protoc: Protoc) -> Plan:
-    return (await compile_definition(document, protoc=protoc)).plan
+    return (await compile_definition(document, protoc=protoc, evaluator=EVALUATOR)).plan
 
 
 def entry(index: int, step: str, response: object, *, skipped: bool = False) -> StoredCheckpoint:

@@ -96,8 +96,6 @@ def test_an_unknown_key_is_refused_with_its_pointer(path: tuple[Any, ...], point
 @pytest.mark.parametrize(
     ("key", "kind"),
     [
-        ("when", "when"),
-        ("celRules", "celRule"),
         ("structured", "structured"),
         ("edge", "edge"),
         ("fanOut", "fanOut"),
@@ -122,12 +120,39 @@ def test_what_this_version_does_not_support_is_refused_by_name_and_never_ignored
     assert found(caught.value.findings) == [("desk", kind, f"/steps/1/{key}")]
 
 
-def test_unsupported_keys_of_the_envelope_and_of_the_output_are_refused_too() -> None:
-    def change(document: dict[str, Any]) -> None:
-        document["runDeadlineMs"] = 1
-        document["output"]["celRules"] = []
+def test_unsupported_keys_of_the_envelope_are_refused_too() -> None:
+    assert refusals(loan_with(lambda d: d.update(runDeadlineMs=1))) == [("", "workflow", "/runDeadlineMs")]
 
-    assert refusals(loan_with(change)) == [("", "workflow", "/runDeadlineMs"), ("", "output", "/output/celRules")]
+
+@pytest.mark.parametrize("value", [None, False, [], {"some": "thing"}, "", "  "])
+def test_a_gate_is_text_and_not_blank(value: object) -> None:
+    assert refusals(loan_with(lambda d: d["steps"][1].update(when=value))) == [("desk", "when", "/steps/1/when")]
+
+
+@pytest.mark.parametrize(
+    ("rules", "pointer"),
+    [
+        ({}, ""),
+        (None, ""),
+        (["x = 1"], "/0"),
+        ([{"selector": "1"}], "/0"),
+        ([{"target": " ", "selector": "1"}], "/0/target"),
+        ([{"target": "to", "selector": 1}], "/0/selector"),
+        ([{"target": "to", "filter": True}], "/0/filter"),
+        ([{"target": "to", "fallback": "x = 1"}], "/0/fallback"),
+        ([{"target": "to", "fallback": [1]}], "/0/fallback/0"),
+        ([{"target": "to"}, {"target": "to", "slector": "1"}], "/1/slector"),
+    ],
+)
+def test_cel_rules_are_read_strictly(rules: object, pointer: str) -> None:
+    def change(document: dict[str, Any]) -> None:
+        document["steps"][1]["celRules"] = rules
+        document["output"]["celRules"] = rules
+
+    assert refusals(loan_with(change)) == [
+        ("desk", "celRule", f"/steps/1/celRules{pointer}"),
+        ("", "output", f"/output/celRules{pointer}"),
+    ]
 
 
 @pytest.mark.parametrize(

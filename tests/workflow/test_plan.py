@@ -1,20 +1,30 @@
 """Plans: what a compiled definition tells, and that the pinned pair gives the same plan again."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from schemas.errors import InputInvalid, MappingFailed, WorkflowBroken
+from schemas.errors import Finding, InputInvalid, MappingFailed, WorkflowBroken
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.compiler import ENGINE_LEVEL, Compiled, check, load_plan
 from streams.workflow.definition import parse_definition
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.limits import MAX_VALUE_BYTES
-from tests.workflow.samples import DATA, descriptor_set, loan, loan_with, mapped
+from streams.workflow.plan import Plan
+from tests.workflow.samples import DATA, EVALUATOR, descriptor_set, loan, loan_with, mapped
 
 Compile = Callable[[object], Compiled]
+
+
+def loaded(document: object, descriptor_set: bytes) -> Plan:
+    return asyncio.run(load_plan(document, descriptor_set, evaluator=EVALUATOR))
+
+
+def checked(document: object, schemas: SchemaSet) -> list[Finding]:
+    return asyncio.run(check(parse_definition(document), schemas, evaluator=EVALUATOR))
 
 
 def test_what_is_pinned_is_the_document_as_given_and_a_schema_that_stands_alone(compiled: Compile) -> None:
@@ -23,7 +33,7 @@ def test_what_is_pinned_is_the_document_as_given_and_a_schema_that_stands_alone(
     pinned = compiled(document)
 
     assert pinned.document == document
-    assert pinned.engine_level == pinned.plan.engine_level == ENGINE_LEVEL
+    assert pinned.engine_level == pinned.plan.engine_level == 1 < ENGINE_LEVEL
     assert SchemaSet.from_bytes(pinned.descriptor_set).message("loan.v1.Outcome")
     assert len(pinned.definition_hash) == 32
 
@@ -32,7 +42,7 @@ def test_a_stored_pair_gives_the_same_plan_without_a_compiler(compiled: Compile)
     pinned = compiled(loan())
     shuffled = json.loads(json.dumps(dict(reversed(pinned.document.items()))))
 
-    plan = load_plan(shuffled, pinned.descriptor_set)
+    plan = loaded(shuffled, pinned.descriptor_set)
 
     for step, again in zip(pinned.plan.steps, plan.steps, strict=True):
         assert (step.name, step.output_type) == (again.name, again.output_type)
@@ -55,7 +65,7 @@ def test_a_root_decides_the_default_message_of_the_pinned_pair_too(compiled: Com
 
     pinned = compiled(document)
 
-    assert pinned.plan.input_type == load_plan(pinned.document, pinned.descriptor_set).input_type == "A"
+    assert pinned.plan.input_type == loaded(pinned.document, pinned.descriptor_set).input_type == "A"
 
 
 def test_the_hash_tells_definitions_and_schemas_apart_and_key_order_not(compiled: Compile) -> None:
@@ -82,7 +92,7 @@ def test_definitions_from_the_field_compile(name: str, compiled: Compile) -> Non
 
     pinned = compiled(document)
 
-    assert load_plan(document, pinned.descriptor_set).next_target(0) == "TARGET"
+    assert loaded(document, pinned.descriptor_set).next_target(0) == "TARGET"
 
 
 def test_a_stored_definition_that_does_not_verify_is_broken_with_every_finding(compiled: Compile) -> None:
@@ -93,28 +103,28 @@ def test_a_stored_definition_that_does_not_verify_is_broken_with_every_finding(c
         document["steps"][1]["edge"] = {}
 
     with pytest.raises(WorkflowBroken, match=r"step desk: edge is not supported.*step notify: rule 'x = 1'") as caught:
-        load_plan(loan_with(change), pinned.descriptor_set)
+        loaded(loan_with(change), pinned.descriptor_set)
     assert caught.value.step == "desk"
 
 
 @pytest.mark.parametrize("document", [None, [], "{}", {}, {"steps": {}}])
 def test_a_stored_definition_that_does_not_parse_is_broken(document: object, compiled: Compile) -> None:
     with pytest.raises(WorkflowBroken, match="does not verify"):
-        load_plan(document, compiled(loan()).descriptor_set)
+        loaded(document, compiled(loan()).descriptor_set)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xff", descriptor_set("import_cycle"), descriptor_set("text_v1")])
 def test_a_pinned_schema_that_is_none_or_another_is_broken(data: bytes) -> None:
     with pytest.raises(WorkflowBroken, match="does not verify"):
-        load_plan(loan(), data)
+        loaded(loan(), data)
 
 
 def test_checking_gives_findings_and_raises_nothing(compiled: Compile) -> None:
     schemas = compiled(loan()).plan.schema_set
 
-    assert check(parse_definition(loan()), schemas) == []
-    broken = parse_definition(loan_with(lambda d: d["steps"][0].update(rules=["x = 1"])))
-    assert [finding.kind for finding in check(broken, schemas)] == ["rule"]
+    assert checked(loan(), schemas) == []
+    broken = loan_with(lambda d: d["steps"][0].update(rules=["x = 1"]))
+    assert [finding.kind for finding in checked(broken, schemas)] == ["rule"]
 
 
 def test_the_next_target_is_that_of_the_first_step_without_a_checkpoint(compiled: Compile) -> None:

@@ -17,6 +17,7 @@ from tests.workflow.samples import (
     ANSWER,
     DATA,
     DECIDED,
+    EVALUATOR,
     INPUT,
     NOTIFIED,
     RESPONSES,
@@ -50,8 +51,9 @@ async def test_a_checkpoint_of_another_step_fails_naming_both(plan: Plan, servic
 @pytest.mark.spec(70)
 @pytest.mark.parametrize("stored", [[SCORED, DECIDED, NOTIFIED, entry(3, "more", {})], {}, "[]", None, 5])
 async def test_more_checkpoints_than_steps_or_no_array_fail(stored: Any, plan: Plan, service: Service) -> None:
+    given = plan.parse_input(INPUT)
     with pytest.raises(WorkflowBroken, match="checkpoints"):
-        await run_segment(plan, plan.parse_input(INPUT), stored, call=service, checkpoint=Log(), clock=Clock())
+        await run_segment(plan, given, stored, call=service, checkpoint=Log(), clock=Clock(), evaluator=EVALUATOR)
     assert service.called == []
 
 

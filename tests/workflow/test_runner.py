@@ -23,6 +23,7 @@ from streams.workflow.runner import CallRequest, Completed, Parked, StepOutcome,
 from tests.workflow.samples import (
     ANSWER,
     DECIDED,
+    EVALUATOR,
     INPUT,
     NOTIFIED,
     RESPONSES,
@@ -329,7 +330,9 @@ async def test_neither_the_input_nor_the_plan_is_changed_by_a_run(plan: Plan, se
     before = copy.deepcopy(message)
 
     for _ in range(2):
-        await run_segment(plan, message, [SCORED, DECIDED], call=service, checkpoint=Log(), clock=Clock())
+        await run_segment(
+            plan, message, [SCORED, DECIDED], call=service, checkpoint=Log(), clock=Clock(), evaluator=EVALUATOR
+        )
 
     assert message == before
     assert service.requests[0].payload == service.requests[1].payload

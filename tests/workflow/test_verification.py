@@ -249,7 +249,7 @@ def test_an_input_type_that_is_no_message_is_a_finding(name: str, findings: Find
 def test_a_schema_that_does_not_resolve_is_a_finding_beside_those_of_the_form(findings: Findings) -> None:
     def change(document: dict[str, Any]) -> None:
         document["schema"]["root"] = "other.proto"
-        document["steps"][1]["when"] = "true"
+        document["steps"][1]["when"] = 5
 
     assert found(findings(loan_with(change))) == [
         ("", "workflow", "/schema/root"),

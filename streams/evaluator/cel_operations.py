@@ -1,0 +1,139 @@
+"""The operations on expressions: checking one, and evaluating one.
+
+The engine is Google's C++ one. It holds the interpreter's lock, cannot be interrupted, and knows no limit but those on
+the size of an expression; so bounds are checked here before a program is kept (`bounds`), and whoever calls bounds the
+time and the memory.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_strings
+from google.protobuf import message_factory
+from google.protobuf.message import DecodeError, Message
+
+from streams.evaluator.bounds import TOO_MANY, bounded
+from streams.evaluator.cel_plain import ValueHasNoForm, plain
+from streams.evaluator.frames import Header
+from streams.evaluator.operations import LoadedSchema, Operation, Refused
+
+PROGRAMS_KEPT: Final = 1_024
+"""Programs of one schema; the oldest make room."""
+
+_ENVIRONMENTS_KEPT: Final = 256
+_NOT_MET: Final[Header] = {"met": False}
+
+
+class _Environments:
+    """The environments of one schema by their variables, and the programs compiled in them."""
+
+    def __init__(self, schema: LoadedSchema) -> None:
+        self._pool = schema.pool
+        self._environments: OrderedDict[tuple[tuple[str, str], ...], cel.Env] = OrderedDict()
+        self._programs: OrderedDict[tuple[tuple[tuple[str, str], ...], str], cel.Expression] = OrderedDict()
+
+    def environment(self, variables: tuple[tuple[str, str], ...]) -> cel.Env:
+        environment = self._environments.get(variables)
+        if environment is None:
+            environment = cel.NewEnv(
+                self._pool,
+                variables={name: cel.Type(full_name) for name, full_name in variables},
+                extensions=[ext_strings.ExtStrings()],
+                functions=[_too_many()],
+            )
+            _keep(self._environments, variables, environment, _ENVIRONMENTS_KEPT)
+        return environment
+
+    def program(self, source: str, variables: tuple[tuple[str, str], ...]) -> cel.Expression:
+        """Raises Refused."""
+        key = (variables, source)
+        program = self._programs.get(key)
+        if program is None:
+            program, _ = self.compiled(source, variables)
+            _keep(self._programs, key, program, PROGRAMS_KEPT)
+        return program
+
+    def compiled(self, source: str, variables: tuple[tuple[str, str], ...]) -> tuple[cel.Expression, frozenset[str]]:
+        """The bounded program, and the variables that it reads. Raises Refused."""
+        try:
+            environment = self.environment(variables)
+            checked = environment.compile(source)
+            rewritten, reads = bounded(checked.serialize(), frozenset(name for name, _ in variables))
+            return environment.deserialize(rewritten), reads
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise Refused(_one_line(str(error))) from None
+
+
+def check(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
+    """Compile `source` over `variables`, full message names or DYN by name: its `type`, and what it `reads`."""
+    program, reads = schema.part(_Environments).compiled(request["source"], _sorted(request["variables"]))
+    return {"type": program.return_type().name(), "reads": sorted(reads)}, ()
+
+
+def evaluate(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
+    """Evaluate `source` over `variables`, whose messages are *blobs* in the order of their names.
+
+    With `filter`, whose value must be a bool: `met` tells it, and `value` is there only when it is true.
+    """
+    environments = schema.part(_Environments)
+    variables = _sorted(request["variables"])
+    messages = {
+        name: _message(schema, full_name, data) for (name, full_name), data in zip(variables, blobs, strict=True)
+    }
+    activation = environments.environment(variables).Activation(messages)
+    if (filter := request.get("filter")) is not None:
+        met = _value(environments.program(filter, variables), activation, "filter: ")
+        if not isinstance(met, bool):
+            raise Refused("filter: it gives no bool")
+        if not met:
+            return _NOT_MET, ()
+    source = request.get("source")
+    value = _value(environments.program(source, variables), activation, "") if source is not None else True
+    return {"met": True, "value": value}, ()
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = {"cel.check": check, "cel.evaluate": evaluate}
+
+
+def _value(program: cel.Expression, activation: cel.Activation, where: str) -> Any:
+    try:
+        value = program.eval(activation)
+        if value.type() == cel.Type.ERROR:
+            raise Refused(f"{where}{_one_line(str(value.value()))}")
+        return plain(value)
+    except (RuntimeError, TypeError, ValueError, ValueHasNoForm) as error:
+        raise Refused(f"{where}{_one_line(str(error))}") from None
+
+
+def _message(schema: LoadedSchema, full_name: str, data: bytes) -> Message:
+    try:
+        return message_factory.GetMessageClass(schema.pool.FindMessageTypeByName(full_name)).FromString(data)
+    except DecodeError as error:
+        raise Refused(f"a {full_name} cannot be read by the evaluator: {error}") from None
+
+
+def _sorted(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(variables.items()))
+
+
+def _too_many() -> cel.FunctionDecl:
+    def refuse() -> None:
+        raise ValueError(TOO_MANY.text)
+
+    overload = cel.Overload(TOO_MANY.overload, return_type=cel.Type.DYN, parameters=[], is_member=False, impl=refuse)
+    return cel.FunctionDecl(TOO_MANY.function, [overload])
+
+
+def _keep(cache: OrderedDict[Any, Any], key: object, value: object, most: int) -> None:
+    cache[key] = value
+    if len(cache) > most:
+        cache.popitem(last=False)
+
+
+def _one_line(text: str) -> str:
+    """The engine's text without the picture of the source that it draws below."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("|")]
+    said = "; ".join(line.removeprefix("INVALID_ARGUMENT: ").removeprefix("ERROR: <input>:") for line in lines)
+    return said[:1_000] or "it failed without a word"

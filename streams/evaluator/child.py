@@ -1,0 +1,77 @@
+"""The child process that evaluates: reads one request after the other from its input, and answers on its output.
+
+    python -I -c "<start>" <root> <memory bytes> <cpu seconds>
+
+It sets limits on itself. An operation that takes more processor time than it is given ends the process: nothing else
+can end a call that never returns to the interpreter.
+"""
+
+import os
+import resource
+import signal
+import sys
+from typing import BinaryIO, Final
+
+from streams.evaluator import cel_operations
+from streams.evaluator.frames import LENGTH, FrameInvalid, Header, body_length, decode, encode
+from streams.evaluator.operations import LoadedSchemas, Operation, Refused, SchemaUnknown, perform
+
+OPERATIONS: Final[dict[str, Operation]] = {**cel_operations.OPERATIONS}
+
+ERROR_BYTES: Final = 1 << 20
+"""What libraries may write to the standard error, which is a file."""
+
+READY: Final = "ready"
+"""The request that only asks whether the child is there."""
+
+NEEDS_MEMORY: Final = "it needs more memory than it is given"
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until the input ends."""
+    memory_bytes, seconds = int(arguments[0]), float(arguments[1])
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ERROR_BYTES, ERROR_BYTES))
+    # A Ctrl-C or a stop of the whole group is the parent's to answer; the child ends with its input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints must not end up among the answers
+    schemas = LoadedSchemas()
+    while (body := _next(requests)) is not None:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        answer = _answer(schemas, body)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        answers.write(answer)
+        answers.flush()
+
+
+def _next(requests: BinaryIO) -> bytes | None:
+    prefix = requests.read(LENGTH.size)
+    if len(prefix) < LENGTH.size:
+        return None
+    length = body_length(prefix)
+    body = requests.read(length)
+    return body if len(body) == length else None
+
+
+def _answer(schemas: LoadedSchemas, body: bytes) -> bytes:
+    header: Header
+    try:
+        request, blobs = decode(body)
+        if request["operation"] == READY:
+            return encode({"ok": True})
+        answer, answered = perform(OPERATIONS, schemas, request, blobs)
+        return encode({**answer, "ok": True}, answered)
+    except SchemaUnknown:
+        header = {"ok": False, "unknown_schema": True}
+    except Refused as error:
+        header = {"ok": False, "refused": str(error)}
+    except MemoryError:
+        header = {"ok": False, "refused": NEEDS_MEMORY, "worn": True}
+    except FrameInvalid as error:
+        header = {"ok": False, "refused": f"the answer is too long: {error}"}
+    except Exception as error:  # noqa: BLE001  # the edge of the child: it answers, whatever the library raised
+        header = {"ok": False, "refused": f"unexpected {type(error).__name__}: {error}"}
+    return encode(header)

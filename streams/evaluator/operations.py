@@ -1,0 +1,92 @@
+"""What can be asked of an evaluator, by name, and the schemas that it has loaded.
+
+An operation is given a loaded schema, the request's header and its byte strings, and answers in the same form. It says
+no by `Refused`. A new family of operations gets a module of its own and a line in `OPERATIONS`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from streams.evaluator.frames import Header
+
+SCHEMAS_KEPT: Final = 64
+SCHEMA_BYTES_KEPT: Final = 16 << 20
+
+_Part = TypeVar("_Part")
+
+
+class Refused(Exception):
+    """The operation's own no: an expression that does not compile, or one that has no value. The text says why."""
+
+
+class SchemaUnknown(Exception):
+    """The schema is not loaded, or not any more: send it."""
+
+
+class LoadedSchema:
+    """One schema in a descriptor pool of its own, and what operations make of it. Dropped whole."""
+
+    def __init__(self, descriptor_set: bytes) -> None:
+        self.size = len(descriptor_set)
+        self.pool = DescriptorPool()
+        for file in FileDescriptorSet.FromString(descriptor_set).file:
+            self.pool.AddSerializedFile(file.SerializeToString(deterministic=True))
+        self._parts: dict[Callable[[LoadedSchema], Any], Any] = {}
+
+    def part(self, make: Callable[["LoadedSchema"], _Part]) -> _Part:
+        """What *make* makes of this schema, made once."""
+        if make not in self._parts:
+            self._parts[make] = make(self)
+        made: _Part = self._parts[make]
+        return made
+
+
+class LoadedSchemas:
+    """The newest schemas by their digest, bounded by number and by bytes."""
+
+    def __init__(self, most: int = SCHEMAS_KEPT, most_bytes: int = SCHEMA_BYTES_KEPT) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._held: OrderedDict[str, LoadedSchema] = OrderedDict()
+
+    def get(self, digest: str) -> LoadedSchema:
+        """The schema of that digest. Raises SchemaUnknown."""
+        if digest not in self._held:
+            raise SchemaUnknown(digest)
+        self._held.move_to_end(digest)
+        return self._held[digest]
+
+    def has(self, digest: str) -> bool:
+        return digest in self._held
+
+    def load(self, digest: str, descriptor_set: bytes) -> None:
+        """Keep a schema; the oldest make room."""
+        self._held[digest] = LoadedSchema(descriptor_set)
+        while len(self._held) > 1 and (
+            len(self._held) > self._most or sum(held.size for held in self._held.values()) > self._most_bytes
+        ):
+            self._held.popitem(last=False)
+
+
+Operation = Callable[[LoadedSchema, Header, Sequence[bytes]], tuple[Header, Sequence[bytes]]]
+
+
+def perform(
+    operations: Mapping[str, Operation], schemas: LoadedSchemas, request: Header, blobs: Sequence[bytes]
+) -> tuple[Header, Sequence[bytes]]:
+    """Do what *request* asks: `operation` names it, `schema` the schema by its digest.
+
+    A schema that comes along as the last byte string (`loads`) is kept first.
+
+    Raises:
+        Refused, MemoryError: the operation's own.
+        SchemaUnknown: repeat the request with the schema.
+    """
+    if request.get("loads"):
+        *blobs, descriptor_set = blobs
+        schemas.load(request["schema"], descriptor_set)
+    return operations[request["operation"]](schemas.get(request["schema"]), request, blobs)

@@ -1,0 +1,77 @@
+"""What the engine asks of the part that evaluates people's expressions (CEL), and the plain form of what they give.
+
+Expressions come from people's definitions, and their engine can be neither interrupted nor bounded from within. So the
+workflow engine never evaluates by itself: it is given an `Evaluator`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+from google.protobuf.message import Message
+
+from streams.workflow.descriptors import SchemaSet
+
+Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
+"""A value of CEL as plain data, of exactly its type.
+
+null, bool, int, double, string and list are None, bool, int, float, str and list. Every other type is an object with
+one member that names it: `{"uint": 5}`, `{"bytes": "<base64>"}`, `{"timestamp": [seconds, nanos]}`,
+`{"duration": [seconds, nanos]}`, `{"message": ["full.Name", "<base64>"]}`, `{"map": [[key, value], ...]}`.
+"""
+
+DYN: Final = "DYN"
+"""The static type of what only the data tells; also the type of a variable that may hold anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An expression that compiles. `type` is its static type as CEL writes it: `BOOL`, `LIST<STRING>`, `acme.v1.Order`.
+
+    `reads` are the variables it mentions.
+    """
+
+    type: str
+    reads: frozenset[str]
+
+
+class ExpressionRefused(ValueError):
+    """An expression that cannot be used, whatever the data; the text says why. Becomes a finding."""
+
+
+class ExpressionFailed(Exception):
+    """An expression gave no value for this data, or none within its limits; the text says why. Fails its step."""
+
+
+class NotMet(Enum):
+    """What an evaluation gives when its filter is false."""
+
+    NOT_MET = "not met"
+
+
+NOT_MET: Final = NotMet.NOT_MET
+
+
+class Evaluator(Protocol):
+    """Checks and evaluates expressions over messages of one schema, within limits on time and memory."""
+
+    async def check(self, schemas: SchemaSet, source: str, variables: Mapping[str, str]) -> Checked:
+        """Compile an expression over *variables*, each a full message name or `DYN`.
+
+        Raises:
+            ExpressionRefused: it does not compile, or is over a limit that the text names.
+            EvaluatorUnavailable: this machine could not do it now; nothing is known about the expression.
+        """
+
+    async def evaluate(
+        self, schemas: SchemaSet, source: str | None, variables: Mapping[str, Message], *, filter: str | None = None
+    ) -> Plain | NotMet:
+        """The value of an expression that was checked over variables of these types.
+
+        With *filter*, an expression too, `NOT_MET` when that is false; and without *source*, true when it is not.
+
+        Raises:
+            ExpressionFailed: it has no value for this data, took too long or too much memory, or *filter* is no bool.
+            EvaluatorUnavailable: this machine could not do it now.
+        """
