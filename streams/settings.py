@@ -125,6 +125,11 @@ class Settings(BaseSettings):
         description="How long a settled run's id stays taken. Above PRUNE_AFTER_SECONDS and the requests' retention.",
     )
 
+    evaluator: Literal["child", "in_process"] = Field(
+        "child",
+        description="Where expressions of definitions are evaluated: in child processes with limits, or, faster and only "
+        "for trusted authors, in the worker itself.",
+    )
     http_bind: str = Field("127.0.0.1:8080", description="Address of the verbs, host:port; empty switches it off.")
     health_bind: str = Field("127.0.0.1:8090", description="Address of health and metrics; empty switches it off.")
     log_format: Literal["text", "json"] = Field("text", description="One line a record: for people or for machines.")

@@ -240,7 +240,8 @@ class Worker:
             await asyncio.wait(tasks, timeout=max(0.1, until - time.monotonic()))
         await _within(self.web.stop, until)
         if self._store is not None:
-            await _in_order([self._store.notifier.close, self._store.database.close], until)
+            store = self._store
+            await _in_order([store.notifier.close, store.evaluator.close, store.database.close], until)
 
     def _ways_out(self) -> list[list[Callable[[], Awaitable[object]]]]:
         """What must be closed: in order within a list, the lists side by side, so that no part waits for another's."""

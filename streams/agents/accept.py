@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeVar
 from schemas.errors import (
     ContentRefused,
     ContractError,
+    EvaluatorUnavailable,
     RegistryUnavailable,
     StoreUnavailable,
     TablesRefuse,
@@ -167,7 +168,7 @@ class Accept:
                     return await work()
                 except TablesRefuse:
                     raise
-                except (StoreUnavailable, RegistryUnavailable) as error:
+                except (StoreUnavailable, RegistryUnavailable, EvaluatorUnavailable) as error:
                     self._holds(str(error))
                 await assignment.pause(delay * random.uniform(0.5, 1))
                 delay = min(delay * 2, _LONGEST_DELAY_SECONDS)

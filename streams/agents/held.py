@@ -10,7 +10,7 @@ import contextlib
 import logging
 from typing import Final
 
-from schemas.errors import ContentRefused, ContractError, RegistryUnavailable, StoreUnavailable, UnknownSchema
+from schemas.errors import ContentRefused, ContractError, EvaluatorUnavailable, RegistryUnavailable, StoreUnavailable, UnknownSchema
 from schemas.topics import Topic
 from store.dead_letters import DeadLetters, HeldLetter, OpenLetters
 from store.submit import Submits, refusal_of
@@ -93,7 +93,7 @@ class HeldLetters:
                 settled, next_end_seconds = await self.look()
                 await self._count()
             self._waits_for = None
-        except (StoreUnavailable, RegistryUnavailable) as error:
+        except (StoreUnavailable, RegistryUnavailable, EvaluatorUnavailable) as error:
             if self._waits_for is None:
                 _log.warning("held letters wait: %s", error)
             self._waits_for = str(error)

@@ -24,6 +24,7 @@ from streams.driver.upkeep import Housekeeping
 from streams.health import ServiceHealth
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
+from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import ENGINE
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Driver:
         moves: Moves,
         upkeep: Upkeep,
         plans: Plans,
+        evaluator: Evaluator,
         calls: TargetCalls,
         targets: Targets,
         listener: Listener,
@@ -74,6 +76,7 @@ class Driver:
         self._around = Surroundings(
             moves=moves,
             plans=plans,
+            evaluator=evaluator,
             calls=calls,
             permits=permits,
             backoff=Backoff(limits.backoff_base_seconds, limits.backoff_cap_seconds),

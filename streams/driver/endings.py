@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from schemas.errors import (
+    EvaluatorUnavailable,
     InputInvalid,
     JobCorrupt,
     LeaseLost,
@@ -82,7 +83,7 @@ def ending_of(error: Exception, at: Try, backoff: Backoff, *, may_write: bool) -
             return Drop(text)
         case SegmentInterrupted():
             return Release(text) if may_write else Drop(text)
-        case StoreUnavailable():
+        case StoreUnavailable() | EvaluatorUnavailable():
             return Release(text, backoff.delay_seconds(1))
         case StepFailed(retryable=True):
             if at.number < at.most:

@@ -18,6 +18,7 @@ from streams.logs import logged_as
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
 from streams.workflow import runner
+from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import Plan
 from streams.workflow.runner import CallRequest, Completed, Parked, run_segment
 
@@ -34,6 +35,7 @@ class Surroundings:
 
     moves: Moves
     plans: Plans
+    evaluator: Evaluator
     calls: TargetCalls
     permits: Permits
     backoff: Backoff
@@ -63,6 +65,7 @@ class Segment:
             SegmentInterrupted: stopped from outside, no permit within a second, or a target not served here.
             LeaseLost: a checkpoint found another claim.
             StoreUnavailable: it took nothing, for as long as one waits.
+            EvaluatorUnavailable: this machine could not evaluate an expression now.
             StepFailed, MoveRefused, InputInvalid, NotFound, JobCorrupt: as the engine, the store and the plans say.
         """
         claim = self.holding.run.claim
@@ -80,6 +83,7 @@ class Segment:
             call=self._call,
             checkpoint=self._checkpoint,
             clock=time.monotonic,
+            evaluator=self.around.evaluator,
         )
 
     @property

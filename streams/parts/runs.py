@@ -60,6 +60,7 @@ def build_runs(
             commit_point=commit_point,
         ),
         plans=store.plans,
+        evaluator=store.evaluator,
         calls=calls,
         targets=targets,
         listener=store.listener,

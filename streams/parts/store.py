@@ -16,7 +16,9 @@ from store.positions import Positions
 from store.queries import Queries
 from store.relay_queue import RelayQueue
 from store.submit import Submits
+from streams.evaluator.evaluators import OperationsEvaluator
 from streams.evaluator.protoc import ProtocChild
+from streams.parts.evaluator import build_evaluator
 from streams.settings import Settings
 from streams.verbs.plans import Plans
 from streams.verbs.submit import Submitter
@@ -41,6 +43,7 @@ class Store:
     plans: Plans
     submitter: Submitter
     protoc: ProtocChild
+    evaluator: OperationsEvaluator
 
     def verbs(self, actor: str) -> Verbs:
         """Return the verbs over this store; what they store says that *actor* did it."""
@@ -53,6 +56,7 @@ class Store:
                 queries=self.queries,
                 plans=self.plans,
                 protoc=self.protoc,
+                evaluator=self.evaluator,
                 submitter=self.submitter,
             ),
             actor=actor,
@@ -71,7 +75,8 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
     listener = Listener(settings.listen_url or url)
     notifier = Notifier(database, listener)
     definitions = Definitions(database)
-    plans = Plans(definitions)
+    evaluator = build_evaluator(settings)
+    plans = Plans(definitions, evaluator)
     database.history.on_changed(plans.forget_names)
     return Store(
         database=database,
@@ -88,6 +93,7 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
         plans=plans,
         submitter=Submitter(plans, max_attempts=settings.max_attempts),
         protoc=ProtocChild(),
+        evaluator=evaluator,
     )
 
 
@@ -103,6 +109,7 @@ async def open_verbs(settings: Settings) -> AsyncIterator[Verbs]:
         yield store.verbs(actor=f"cli:{settings.worker_id}")
         await store.notifier.close()
     finally:
+        await store.evaluator.close()
         await store.database.close()
 
 

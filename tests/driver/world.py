@@ -25,6 +25,7 @@ from store.upkeep import Upkeep
 from streams.calls.grpc_calls import GrpcCalls
 from streams.calls.targets import Targets
 from streams.driver.driver import Driver, DriverLimits
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
 from streams.workflow.plan import ENGINE, ENGINE_LEVEL
@@ -110,11 +111,13 @@ class World:
         targets = Targets(file)
         calls = GrpcCalls(targets, most_channels=most_channels, message_bytes=message_bytes)
         metrics = Metrics()
+        evaluator = InProcessEvaluator()
         driver = Driver(
             leases=leases,
             moves=Moves(committer),
             upkeep=Upkeep(database, lease_seconds=lease_seconds, max_lost_leases=3, on_committed=notifier.notify),
-            plans=Plans(Definitions(database)),
+            plans=Plans(Definitions(database), evaluator),
+            evaluator=evaluator,
             calls=call(calls),
             targets=targets,
             listener=listener,
