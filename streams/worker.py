@@ -189,6 +189,8 @@ class Worker:
             services.append(Service("committer", self._runs.committer.run))
             services.append(Service("runs", self._runs.driver.run, self._runs.driver.health))
             services.append(Service("pruning", self._runs.pruning.run))
+            if len(handlers := self._runs.handlers.calls) > 0:
+                services.append(Service("handlers", handlers.run, handlers.health))
         if self._intake is not None:
             services.append(Service("intake", self._intake.service.run, self._intake.service.health))
             services.append(Service("held letters", self._intake.held.run, self._intake.held.health))
@@ -249,8 +251,10 @@ class Worker:
         if self._relaying is not None:
             ways.append([self._relaying.relay.stop, self._relaying.producer.close, self._relaying.registry.close])
         if self._runs is not None:
-            leases = self._runs.leases
-            ways.append([self._runs.committer.close, leases.release_all, leases.close, self._runs.calls.close])
+            runs = self._runs
+            leases = runs.leases
+            closes = (runs.committer.close, leases.release_all, leases.close, runs.calls.close, runs.handlers.close)
+            ways.append([*closes])
         if self._intake is not None:
             ways.append([self._intake.registry.close])
         return ways

@@ -15,6 +15,7 @@ from streams.calls.targets import Targets
 from streams.driver.backoff import Backoff
 from streams.driver.claims import Claims
 from streams.driver.drain import Drain, ended
+from streams.driver.handled import Handlers
 from streams.driver.held import Cause, Held, Holding
 from streams.driver.permits import Permits
 from streams.driver.renewal import Renewal
@@ -61,12 +62,14 @@ class Driver:
         evaluator: Evaluator,
         calls: TargetCalls,
         targets: Targets,
+        handlers: Handlers,
         listener: Listener,
         metrics: Metrics,
         limits: DriverLimits,
     ) -> None:
         self._leases = leases
         self._targets = targets
+        self._handlers = handlers
         self._metrics = metrics
         self._limits = limits
         self._held = Held()
@@ -78,6 +81,7 @@ class Driver:
             plans=plans,
             evaluator=evaluator,
             calls=calls,
+            handlers=handlers,
             permits=permits,
             backoff=Backoff(limits.backoff_base_seconds, limits.backoff_cap_seconds),
             patience_seconds=limits.lease_seconds,
@@ -108,6 +112,7 @@ class Driver:
         """
         self._running = True
         loops = [self._claims.run(), self._renewal.run(), self._housekeeping.run()]
+        loops.append(self._handlers.board.run())
         tasks = {asyncio.create_task(loop) for loop in loops}
         drained = asyncio.create_task(self._drained())
         try:
@@ -183,11 +188,13 @@ class Driver:
         self._claims.room()
 
     def _serves(self, target: str) -> bool:
-        return target == ENGINE or self._targets.serves(target)
+        return target == ENGINE or self._handlers.serves(target) or self._targets.serves(target)
 
     def _permits_of(self, target: str) -> int:
         if target == ENGINE:
             return self._limits.in_flight
+        if self._handlers.serves(target):
+            return self._handlers.calls.permits_of(target)
         served = self._targets.find(target)
         return served.permits if served is not None else 0
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from schemas.errors import (
     EvaluatorUnavailable,
+    HandlerRetry,
     InputInvalid,
     JobCorrupt,
     LeaseLost,
@@ -86,9 +87,7 @@ def ending_of(error: Exception, at: Try, backoff: Backoff, *, may_write: bool) -
         case StoreUnavailable() | EvaluatorUnavailable():
             return Release(text, backoff.delay_seconds(1))
         case StepFailed(retryable=True):
-            if at.number < at.most:
-                return Retry(at.step, text, backoff.delay_seconds(at.number))
-            return GiveUp(at.step, text)
+            return _after_failed_try(error, at, backoff, text)
         case StepFailed():
             return Fail(error.step or None, text)
         case InputInvalid():
@@ -99,3 +98,10 @@ def ending_of(error: Exception, at: Try, backoff: Backoff, *, may_write: bool) -
             return Fail(None, f"WORKFLOW: {text}")
         case _:
             return Fail(at.step, f"WORKFLOW: unexpected {type(error).__name__}: {text}")
+
+
+def _after_failed_try(error: StepFailed, at: Try, backoff: Backoff, text: str) -> Retry | GiveUp:
+    if at.number >= at.most:
+        return GiveUp(at.step, text)
+    asked = error.after_seconds if isinstance(error, HandlerRetry) else None
+    return Retry(at.step, text, backoff.delay_seconds(at.number) if asked is None else asked)

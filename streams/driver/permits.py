@@ -15,6 +15,13 @@ class Permit:
         self.target = target
         self._permits: Permits | None = permits
 
+    def hand_over(self) -> "Permit":
+        """Return the same right for whoever outlives this call. Giving back this one changes nothing then."""
+        permits, self._permits = self._permits, None
+        other = Permit.__new__(Permit)
+        other.target, other._permits = self.target, permits
+        return other
+
     def release(self) -> None:
         """Give it back; whoever claims is told that there is room."""
         self._give_back(used=True)

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from schemas.errors import CallFailed, SegmentInterrupted
+from schemas.errors import CallFailed, SegmentInterrupted, StepFailed
 from store.moves import Moves
 from store.records import StoredCheckpoint
 from streams.calls.grpc_calls import CallContext, TargetCalls
 from streams.driver.backoff import Backoff
 from streams.driver.endings import Try
+from streams.driver.handled import Handlers, HandlerSteps
 from streams.driver.held import Holding
 from streams.driver.patience import until_answered
 from streams.driver.permits import Permit, Permits
@@ -37,6 +38,7 @@ class Surroundings:
     plans: Plans
     evaluator: Evaluator
     calls: TargetCalls
+    handlers: Handlers
     permits: Permits
     backoff: Backoff
     patience_seconds: float
@@ -57,6 +59,7 @@ class Segment:
         self.around = around
         self._plan: Plan | None = None
         self._done = len(holding.run.claim.checkpoints)
+        self._handler_steps = HandlerSteps(holding.run, around.handlers)
 
     async def run(self) -> Completed | Parked:
         """Work on until the run is complete or parked.
@@ -76,15 +79,16 @@ class Segment:
         )
         self.target = plan.next_target(self._done)
         stored = [runner.StoredCheckpoint(c.step_index, c.step, c.skipped, c.response) for c in claim.checkpoints]
-        return await run_segment(
-            plan,
-            plan.parse_input(claim.input),
-            stored,
-            call=self._call,
-            checkpoint=self._checkpoint,
-            clock=time.monotonic,
-            evaluator=self.around.evaluator,
-        )
+        with self._handler_steps.ending():
+            return await run_segment(
+                plan,
+                plan.parse_input(claim.input),
+                stored,
+                call=self._call,
+                checkpoint=self._checkpoint,
+                clock=time.monotonic,
+                evaluator=self.around.evaluator,
+            )
 
     @property
     def now(self) -> Try:
@@ -104,7 +108,7 @@ class Segment:
             left = max(0.0, request.timeout_seconds - (time.monotonic() - asked_at))
             context = CallContext(claim.job_id, self.holding.run.try_of(request.step), claim.trace_context)
             with logged_as(step=request.step):
-                return await self._measured(replace(request, timeout_seconds=left), context)
+                return await self._measured(replace(request, timeout_seconds=left), context, permit)
         finally:
             permit.release()
 
@@ -119,16 +123,25 @@ class Segment:
             raise SegmentInterrupted(f"no permit for the target {target} within {PERMIT_WAIT_SECONDS:g} s")
         return permit
 
-    async def _measured(self, request: CallRequest, context: CallContext) -> bytes:
+    async def _made(self, request: CallRequest, context: CallContext, permit: Permit) -> bytes:
+        if self._plan is not None and self.around.handlers.serves(request.target):
+            schemas = self._plan.schema_set
+            return await self._handler_steps.call(request, attempt=context.attempt, schemas=schemas, permit=permit)
+        return await self.around.calls(request, context)
+
+    async def _measured(self, request: CallRequest, context: CallContext, permit: Permit) -> bytes:
         metrics = self.around.metrics
         code = "CANCELLED"
         with metrics.step_seconds.time():
             try:
-                response = await self.around.calls(request, context)
+                response = await self._made(request, context, permit)
                 code = "OK"
                 return response
             except CallFailed as error:
                 code = error.code
+                raise
+            except StepFailed as error:
+                code = error.kind
                 raise
             finally:
                 metrics.steps.labels(code).inc()
@@ -136,8 +149,12 @@ class Segment:
     async def _checkpoint(self, checkpoint: runner.StoredCheckpoint, next_target: str) -> None:
         stored = StoredCheckpoint(checkpoint.step_index, checkpoint.step, checkpoint.skipped, checkpoint.response)
         moves = self.around.moves
-        await until_answered(
-            lambda: moves.checkpoint(self.holding.run, stored), for_seconds=self.around.patience_seconds
-        )
+        if (transaction := self._handler_steps.take_transaction()) is not None:
+            # Without an answer the handler's writes are gone, and it has to run again: there is nothing to repeat.
+            await moves.checkpoint(self.holding.run, stored, transaction=transaction)
+        else:
+            await until_answered(
+                lambda: moves.checkpoint(self.holding.run, stored), for_seconds=self.around.patience_seconds
+            )
         self._done += 1
         self.target = next_target

@@ -68,6 +68,9 @@ class HandlerCalls:
         self._children = Children()
         self._left_behind = 0
 
+    def __len__(self) -> int:
+        return len(self.registry)
+
     def serves(self, target: str) -> bool:
         """Whether a handler here serves *target*."""
         return self.registry.find(target) is not None
@@ -120,11 +123,13 @@ class HandlerCalls:
         self._threads.start(lambda: settle(loop, done, work))
         return await asyncio.shield(done)
 
-    async def in_loop(self, make: Callable[[], Coroutine[Any, Any, T]], *, name: str) -> T:
+    async def in_loop(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine in the loop of async handlers. To stop waiting does not stop it."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
-        self._loop_thread.start(make, name=name, on_end=lambda task: settle(loop, done, task.result))
+        self._loop_thread.start(
+            make, name="the transaction of a handler", on_end=lambda task: settle(loop, done, task.result)
+        )
         return await asyncio.shield(done)
 
     async def run(self) -> None:

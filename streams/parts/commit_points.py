@@ -16,6 +16,7 @@ _COMMITS: Final = (
     "intake",
     "claim",
     "checkpoint",
+    "transactional",
     "park",
     "retry",
     "release",

@@ -11,8 +11,10 @@ from store.upkeep import Upkeep
 from streams.calls.grpc_calls import GrpcCalls
 from streams.calls.targets import Targets
 from streams.driver.driver import Driver, DriverLimits
+from streams.driver.handled import Handlers
 from streams.driver.pruning import Pruning
 from streams.metrics import Metrics
+from streams.parts.handlers import build_handlers
 from streams.parts.store import Store
 from streams.settings import Settings
 from streams.workflow.plan import ENGINE_LEVEL
@@ -27,6 +29,7 @@ class Runs:
     committer: Committer
     leases: Leases
     calls: GrpcCalls
+    handlers: Handlers
 
 
 def build_runs(
@@ -35,7 +38,7 @@ def build_runs(
     """Build the driver and what it stands on.
 
     Raises:
-        SettingsInvalid: the file of targets cannot be used.
+        SettingsInvalid: the file of targets or the modules of handlers cannot be used.
     """
     targets = Targets(
         settings.targets_file, allowed=settings.targets_allowed, default_permits=settings.permits_per_target
@@ -49,6 +52,7 @@ def build_runs(
         engine_level=ENGINE_LEVEL,
         commit_point=commit_point,
     )
+    handlers = build_handlers(settings, store, metrics, commit_point=commit_point)
     driver = Driver(
         leases=leases,
         moves=Moves(committer),
@@ -63,6 +67,7 @@ def build_runs(
         evaluator=store.evaluator,
         calls=calls,
         targets=targets,
+        handlers=handlers,
         listener=store.listener,
         metrics=metrics,
         limits=DriverLimits(
@@ -77,4 +82,4 @@ def build_runs(
         prune_after_seconds=settings.prune_after_seconds,
         remember_seconds=settings.remember_seconds,
     )
-    return Runs(driver, Pruning(prune=prune, metrics=metrics), committer, leases, calls)
+    return Runs(driver, Pruning(prune=prune, metrics=metrics), committer, leases, calls, handlers)

@@ -19,7 +19,7 @@ _SIDES = ("before_commit", "after_commit")
 
 
 def test_every_commit_point_is_one_of_those_below() -> None:
-    moves = {*WAYS, "submit", "answer", "cancel", "intake"}
+    moves = {*WAYS, "transactional", "submit", "answer", "cancel", "intake"}
     relay = {"relay.acknowledged", "relay.before_mark", "relay.after_mark"}
     assert {f"{move}.{side}" for move in moves for side in _SIDES} | relay | {"intake.before_offset"} == set(
         COMMIT_POINTS

@@ -14,18 +14,24 @@ from schemas.events import EventType
 from store.answers import Answers
 from store.committer import Committer
 from store.control import Control
-from store.database import Database
+from store.database import CommitPoint, Database, passes
 from store.definitions import Definitions
+from store.handler_transactions import HandlerTransactions
 from store.leases import Leases
 from store.moves import Moves
 from store.notify import Listener, Notifier
+from store.progress import Progress
 from store.records import StoredCheckpoint, StoredDefinition
 from store.submit import Submits
 from store.upkeep import Upkeep
 from streams.calls.grpc_calls import GrpcCalls
 from streams.calls.targets import Targets
 from streams.driver.driver import Driver, DriverLimits
+from streams.driver.handled import Handlers
+from streams.driver.progress import ProgressBoard
 from streams.evaluator.evaluators import InProcessEvaluator
+from streams.handlers.calls import HandlerCalls
+from streams.handlers.registry import load_registry
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
 from streams.workflow.plan import ENGINE, ENGINE_LEVEL
@@ -44,6 +50,7 @@ class Worker:
     driver: Driver
     leases: Leases
     calls: GrpcCalls
+    handlers: Handlers
     metrics: Metrics
     listener: Listener
     driving: "asyncio.Task[None]"
@@ -98,6 +105,8 @@ class World:
         most_channels: int = 64,
         message_bytes: int = 16 << 20,
         call: Callable[[GrpcCalls], Any] = lambda calls: calls,
+        handlers: Sequence[str] = (),
+        commit_point: CommitPoint = passes,
     ) -> AsyncIterator[Worker]:
         """A worker at work until the block ends; then it stops as a process does on the way out."""
         file = self.folder / "targets.yaml"
@@ -112,6 +121,20 @@ class World:
         calls = GrpcCalls(targets, most_channels=most_channels, message_bytes=message_bytes)
         metrics = Metrics()
         evaluator = InProcessEvaluator()
+        handler_calls = HandlerCalls(load_registry(handlers), metrics=metrics)
+        served = Handlers(
+            handler_calls,
+            HandlerTransactions(
+                database,
+                self.url,
+                on_committed=notifier.notify,
+                in_thread=handler_calls.in_thread,
+                in_loop=handler_calls.in_loop,
+                idle_seconds=1,
+                commit_point=commit_point,
+            ),
+            ProgressBoard(Progress(database)),
+        )
         driver = Driver(
             leases=leases,
             moves=Moves(committer),
@@ -120,22 +143,24 @@ class World:
             evaluator=evaluator,
             calls=call(calls),
             targets=targets,
+            handlers=served,
             listener=listener,
             metrics=metrics,
             limits=DriverLimits(
                 in_flight=in_flight, lease_seconds=lease_seconds, backoff_base_seconds=backoff_base_seconds
             ),
         )
-        beside = [asyncio.create_task(committer.run())]
+        beside = [asyncio.create_task(committer.run()), asyncio.create_task(handler_calls.run())]
         if listening:
             beside.append(asyncio.create_task(listener.run()))
             await until(lambda: listener.connected)
         driving = asyncio.create_task(driver.run())
         try:
-            yield Worker(database, driver, leases, calls, metrics, listener, driving)
+            yield Worker(database, driver, leases, calls, served, metrics, listener, driving)
         finally:
             driving.cancel()
             await asyncio.wait({driving})
+            await served.close()
             await calls.close()
             for task in beside:
                 task.cancel()
