@@ -9,13 +9,16 @@ class ServiceHealth:
     """One service, now.
 
     `alive` False means that it cannot recover by itself and the process should be restarted; an outage of Postgres or
-    Kafka never does that. `ready` False means that it cannot work at this moment; `detail` says why, or how it is.
+    Kafka never does that. `ready` False means that it cannot work at this moment. `degraded` True means that it works,
+    and somebody has to look: something lasts that it cannot mend, such as one run whose event no topic takes. `detail`
+    says why, or how it is.
     """
 
     name: str
     alive: bool
     ready: bool
     detail: str = ""
+    degraded: bool = False
 
 
 HealthCheck = Callable[[], ServiceHealth]
@@ -29,3 +32,8 @@ def all_alive(services: Iterable[ServiceHealth]) -> bool:
 def all_ready(services: Iterable[ServiceHealth]) -> bool:
     """Whether every service can work now."""
     return all(service.alive and service.ready for service in services)
+
+
+def any_degraded(services: Iterable[ServiceHealth]) -> bool:
+    """Whether some service works with a trouble that somebody has to mend."""
+    return any(service.degraded for service in services)

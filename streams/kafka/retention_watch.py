@@ -51,8 +51,8 @@ class RetentionWatch:
         return CALM_SECONDS
 
     def health(self) -> ServiceHealth:
-        """Always ready: the detail is a warning."""
-        return ServiceHealth("retention", alive=True, ready=True, detail=self._finding)
+        """Always ready: the detail is a warning, and the service degraded while there is one."""
+        return ServiceHealth("retention", alive=True, ready=True, detail=self._finding, degraded=bool(self._finding))
 
     def _tell(self, finding: str) -> None:
         if finding and finding != self._finding:

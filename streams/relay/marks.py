@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
 from store.records import QueuedEvent, QueuedLetter
+from store.step_records import QueuedRecord
 
 FULL_READ_SECONDS: Final = 10.0
 """At the latest after this time everything is read from the beginning, whatever the marks say."""
@@ -55,7 +56,13 @@ class Marks:
         self._forgotten.clear()
         return dict(self._low[kind])
 
-    def end(self, kind: Kind, shards: Collection[int], rows: Iterable[QueuedEvent | QueuedLetter], limit: int) -> None:
+    def end(
+        self,
+        kind: Kind,
+        shards: Collection[int],
+        rows: Iterable[QueuedEvent | QueuedRecord | QueuedLetter],
+        limit: int,
+    ) -> None:
         """Move the marks up after a read that found *rows* in *shards*: all that there is, or *limit* in a shard."""
         found: dict[int, list[int]] = {}
         for row in rows:

@@ -19,10 +19,12 @@ from schemas.errors import (
     RecordRefused,
     RegistryUnavailable,
     StoreUnavailable,
+    TopicUnavailable,
     UnknownSchema,
 )
 from store.database import CommitPoint, passes
 from store.relay_queue import BLOCKED_AT, RelayQueue
+from store.step_records import QueuedRecord
 from streams.kafka.producer import EventProducer
 from streams.metrics import Metrics
 from streams.relay.pauses import Pauses
@@ -43,6 +45,9 @@ STORE_PAUSE_SECONDS: Final = 0.2
 LONGEST_STORE_PAUSE_SECONDS: Final = 2.0
 
 _NEEDS_NEWER: Final = frozenset({"contract-version", "event-format"})
+
+
+Refusal = RecordRefused | ContractError | TopicUnavailable
 
 
 class SendableShards(Protocol):
@@ -82,7 +87,7 @@ class Publisher:
         self._pauses = Pauses()
         self._landed: list[tuple[Row, asyncio.Future[None]]] = []
         self._acknowledged: list[Row] = []
-        self._refused: list[tuple[Row, RecordRefused | ContractError]] = []
+        self._refused: list[tuple[Row, Refusal]] = []
         self._wake = asyncio.Event()
         self._round_done = asyncio.Event()
         self._store_trouble: str | None = None
@@ -127,14 +132,14 @@ class Publisher:
         return self._window.rows > 0 or self._window.next_wake() is not None
 
     def trouble(self) -> str:
-        """Why something cannot be published now, in one line; empty when all goes out."""
-        blocked = self._reader.blocked()
-        parts = [
-            f"store: {self._store_trouble}" if self._store_trouble else "",
-            str(self._pauses),
-            f"{len(blocked)} blocked keys, {blocked[0]} is one" if blocked else "",
-        ]
-        return "; ".join(part for part in parts if part)
+        """Why nothing goes out to some topic now, in one line; empty when all topics can be published to."""
+        store = f"store: {self._store_trouble}" if self._store_trouble else ""
+        return "; ".join(part for part in (store, str(self._pauses)) if part)
+
+    def blocked(self) -> str:
+        """Which keys wait for an operator, in one line; empty when none does. All others go on."""
+        keys = self._reader.blocked()
+        return f"{len(keys)} blocked keys, {keys[0]} is one" if keys else ""
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -187,9 +192,12 @@ class Publisher:
             match future.exception():
                 case None:
                     self._pauses.well(self._renderer.topic_of(row))
+                    self._reader.unblock(key_of(row))
                     if self._window.acknowledged(row):
                         self._acknowledged.append(row)
                 case RecordRefused() as error:
+                    self._refuse(row, error)
+                case TopicUnavailable() as error if isinstance(row, QueuedRecord):
                     self._refuse(row, error)
                 case error:
                     self._hold_back(row, str(error))
@@ -207,15 +215,24 @@ class Publisher:
                 continue
             try:
                 await self._send_one(row)
-            except (BrokerUnavailable, RegistryUnavailable, UnknownSchema) as error:
+            except (TopicUnavailable, UnknownSchema) as error:
+                # For a topic of ours that is an operator's to mend; one that a workflow names may not be there at all.
+                if isinstance(row, QueuedRecord):
+                    self._refuse(row, error)
+                else:
+                    self._hold_back(row, str(error))
+            except (BrokerUnavailable, RegistryUnavailable) as error:
                 self._hold_back(row, str(error))
+            except StoreUnavailable:
+                self._window.put_back(row)
+                raise
             except (RecordRefused, ContractError) as error:
                 self._refuse(row, error)
             except Exception as error:  # one row that breaks our own code must not stop all the others
                 log.exception("%s %s cannot be rendered", kind_of(row), key_of(row))
                 self._refuse(row, ContractError(repr(error), code="not-rendered"))
 
-    def _refuse(self, row: Row, error: RecordRefused | ContractError) -> None:
+    def _refuse(self, row: Row, error: Refusal) -> None:
         self._refused.append((row, error))
         self._wake.set()
 
@@ -224,9 +241,18 @@ class Publisher:
         if until is not None:
             self._window.put_back(row, until=until)
             return
+        if isinstance(row, QueuedRecord) and row.skip_reason is not None:
+            self._pass_over(row)
+            return
         record = await self._renderer.record(row)
         future = await self._producer.produce(record)
         future.add_done_callback(partial(self._land, row))
+
+    def _pass_over(self, row: QueuedRecord) -> None:
+        """An operator gave the record up: it leaves the queue as if it were out."""
+        self._window.acknowledged(row)
+        self._acknowledged.append(row)
+        self._wake.set()
 
     def _land(self, row: Row, future: asyncio.Future[None]) -> None:
         self._landed.append((row, future))
@@ -251,7 +277,7 @@ class Publisher:
         self._acknowledged = [row for row in self._acknowledged if id(row) not in marked]
         self._window.deleted(rows)
         for row in rows:
-            self._metrics.relay_published.labels(kind=kind_of(row)).inc()
+            self._metrics.relay_published.labels(kind=_label(row)).inc()
 
     async def _set_aside(self) -> None:
         """Count the records that failed by themselves, and give each its next time."""
@@ -263,13 +289,17 @@ class Publisher:
                 await self._count_failure(row, error)
             self._refused = [entry for entry in self._refused if entry[0] is not row]
 
-    async def _count_failure(self, row: Row, error: RecordRefused | ContractError) -> None:
+    async def _count_failure(self, row: Row, error: Refusal) -> None:
         delay = retry_delay_seconds(row.attempts + 1)
         text = f"{error.code}: {error}"
         failures = await self._queue.set_aside(row.shard, row.id, error=text, delay_seconds=delay)
-        self._metrics.relay_failures.labels(kind=kind_of(row)).inc()
+        self._metrics.relay_failures.labels(kind=_label(row)).inc()
         log.error("%s %s could not be published, try %d: %s", kind_of(row), key_of(row), failures, text)
         if failures >= BLOCKED_AT:
             self._reader.block(key_of(row))
             delay = BLOCKED_LOOK_SECONDS
         self._window.put_back(row, until=time.monotonic() + delay)
+
+
+def _label(row: Row) -> str:
+    return "record" if isinstance(row, QueuedRecord) else kind_of(row)

@@ -80,6 +80,10 @@ class Reader:
         """Note that *key* was found blocked."""
         self._blocked[key] = time.monotonic()
 
+    def unblock(self, key: Key) -> None:
+        """Note that something of *key* was published."""
+        self._blocked.pop(key, None)
+
     def blocked(self) -> list[Key]:
         """The keys that were blocked when last looked at."""
         since = time.monotonic() - 2 * BLOCKED_LOOK_SECONDS

@@ -19,6 +19,7 @@ from streams.metrics import Metrics
 from streams.relay.publish import Publisher
 from streams.relay.render import Renderer
 from streams.relay.shards import Shards
+from streams.relay.step_records import StepRecords
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ COUNT_SECONDS: Final = 10.0
 
 
 class Relay:
-    """Publishes events and dead letters from the store. Any number of relays share the work.
+    """Publishes events, records of steps and dead letters from the store. Any number of relays share the work.
 
     The events of a job arrive in order, each at least once, and each time with the same bytes. The producer is started
     and closed by the caller, and outlives the relay.
@@ -72,7 +73,7 @@ class Relay:
         self._publisher = Publisher(
             queue=queue,
             producer=producer,
-            renderer=Renderer(topics, registry),
+            renderer=Renderer(topics, registry, StepRecords(queue, topics, registry)),
             shards=self._shards,
             owner=owner,
             metrics=metrics,
@@ -125,13 +126,18 @@ class Relay:
         self._look_now.set()
 
     def health(self) -> ServiceHealth:
-        """Not ready while something cannot be published, by the producer's account too; `detail` says what, and why."""
+        """Not ready while a topic cannot be published to, also by the producer's account; degraded by a blocked key.
+
+        `detail` says what, and why.
+        """
         if not self._running:
             return ServiceHealth("relay", alive=self._stopping.is_set() or not self._ended.is_set(), ready=False)
         kafka = self._producer.health()
         trouble = self._store_trouble or self._publisher.trouble() or ("" if kafka.ready else f"Kafka: {kafka.detail}")
-        detail = trouble or f"{len(self._shards.held)} shards, {kafka.detail}"
-        return ServiceHealth("relay", alive=kafka.alive, ready=not trouble, detail=detail)
+        blocked = self._publisher.blocked()
+        told = "; ".join(part for part in (trouble, blocked) if part)
+        detail = told or f"{len(self._shards.held)} shards, {kafka.detail}"
+        return ServiceHealth("relay", alive=kafka.alive, ready=not trouble, detail=detail, degraded=bool(blocked))
 
     async def _keep(self) -> None:
         """Keep the shards: renew them, take free ones, give back what others should have."""

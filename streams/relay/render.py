@@ -12,9 +12,12 @@ from schemas.messages import INDEXES, WorkflowRunEvent
 from schemas.registered import schema_text
 from schemas.topics import Topic, Topics
 from store.records import QueuedEvent, QueuedLetter
+from store.step_records import QueuedRecord
 from streams.kafka.outgoing import OutgoingRecord
 from streams.kafka.registry import SchemaRegistry
 from streams.relay.reduced import reduced_event, reduced_letter
+from streams.relay.step_records import StepRecords
+from streams.relay.window import Row
 
 PROTOBUF_FORMAT: Final = 1
 STAGE: Final = "intake"
@@ -23,27 +26,35 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Renderer:
-    """Renders events and dead letters for the topics they go to."""
+    """Renders events, records of steps and dead letters for the topics they go to."""
 
-    def __init__(self, topics: Topics, registry: SchemaRegistry) -> None:
+    def __init__(self, topics: Topics, registry: SchemaRegistry, step_records: StepRecords) -> None:
         self._topics = topics
         self._registry = registry
+        self._step_records = step_records
 
     @property
     def events_topic(self) -> str:
         """Where events go."""
         return self._topics.events.name
 
-    def topic_of(self, row: QueuedEvent | QueuedLetter) -> str:
+    def topic_of(self, row: Row) -> str:
         """Which topic *row* goes to; for a letter that has none, how its source's dead letters are called."""
         if isinstance(row, QueuedEvent):
             return self.events_topic
+        if isinstance(row, QueuedRecord):
+            return row.topic
         source = row.letter.identity.topic
         topic = self._topics.dead_letters.get(source)
         return topic.name if topic is not None else f"dead letters of {source}"
 
-    async def record(self, row: QueuedEvent | QueuedLetter) -> OutgoingRecord:
-        """Render either kind, see `event` and `letter`; in its reduced form when an operator gave it up."""
+    async def record(self, row: Row) -> OutgoingRecord:
+        """Render any kind, see `event`, `letter` and `StepRecords`.
+
+        An event or letter that an operator gave up is rendered in its reduced form.
+        """
+        if isinstance(row, QueuedRecord):
+            return await self._step_records.render(row)
         if isinstance(row, QueuedEvent):
             return await self.event(row if row.skip_reason is None else reduced_event(row, row.skip_reason))
         return self.letter(row if row.skip_reason is None else reduced_letter(row, row.skip_reason))

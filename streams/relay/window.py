@@ -11,21 +11,22 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from store.records import QueuedEvent, QueuedLetter
+from store.step_records import QueuedRecord
 from streams.relay.marks import Kind
 
-Row = QueuedEvent | QueuedLetter
+Row = QueuedEvent | QueuedRecord | QueuedLetter
 Key = UUID | int
 """A job's id, or a letter's."""
 
 
 def key_of(row: Row) -> Key:
     """Within which rows the order counts."""
-    return row.job_id if isinstance(row, QueuedEvent) else row.letter_id
+    return row.letter_id if isinstance(row, QueuedLetter) else row.job_id
 
 
 def kind_of(row: Row) -> Kind:
-    """Which of the two kinds of rows it is."""
-    return "event" if isinstance(row, QueuedEvent) else "letter"
+    """Which of the two kinds of reads found it: records that steps send come with the events."""
+    return "letter" if isinstance(row, QueuedLetter) else "event"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
-from streams.health import ServiceHealth, all_alive, all_ready
+from streams.health import ServiceHealth, all_alive, all_ready, any_degraded
 from streams.metrics import Metrics
 
 Healths = Callable[[], Sequence[ServiceHealth]]
@@ -14,7 +14,9 @@ def health_app(healths: Healths, metrics: Metrics) -> web.Application:
     """Return the application of health and metrics.
 
     `/healthz` is 200 unless a service is dead: an outage elsewhere never makes a restart useful. `/readyz` is 200 while
-    every service can work. Both list the services, each with its detail. `/metrics` is in Prometheus's text format.
+    every service can work. Both list the services, each with its detail; their status is `ok`, `failing` (503), or
+    `degraded`, still with 200: all can work, and somebody has to look, so that one bad event takes no worker away from
+    a load balancer. `/metrics` is in Prometheus's text format.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -38,11 +40,16 @@ def health_app(healths: Healths, metrics: Metrics) -> web.Application:
 
 
 def _answer(services: Sequence[ServiceHealth], good: bool) -> web.Response:
-    body = {
-        "status": "ok" if good else "failing",
-        "services": [
-            {"name": s.name, "alive": s.alive, "ready": s.ready, **({"detail": s.detail} if s.detail else {})}
-            for s in services
-        ],
-    }
+    status = "failing" if not good else "degraded" if any_degraded(services) else "ok"
+    body = {"status": status, "services": [_told(service) for service in services]}
     return web.json_response(body, status=200 if good else 503)
+
+
+def _told(service: ServiceHealth) -> dict[str, str | bool]:
+    told: dict[str, str | bool] = {
+        "name": service.name,
+        "alive": service.alive,
+        "ready": service.ready,
+        "degraded": service.degraded,
+    }
+    return {**told, "detail": service.detail} if service.detail else told

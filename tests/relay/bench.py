@@ -43,9 +43,9 @@ class Running:
     task: "asyncio.Task[None]"
     producer: EventProducer
 
-    def failures(self) -> float:
-        """How many tries of events were counted as failed."""
-        return float(self.metrics.relay_failures.labels(kind="event")._value.get())
+    def failures(self, kind: str = "event") -> float:
+        """How many tries of events, or of rows of another kind, were counted as failed."""
+        return float(self.metrics.relay_failures.labels(kind=kind)._value.get())
 
     async def crash(self) -> None:
         """End it where it stands: nothing is flushed, and its shards are not given back."""
@@ -108,11 +108,16 @@ class RelayBench:
         lease_seconds: float = LEASE_SECONDS,
         commit_point: CommitPoint = passes,
         queue: RelayQueue | None = None,
+        **producing: object,
     ) -> AsyncIterator[Running]:
-        """A running relay; at the end of the block it is stopped, unless it has crashed before."""
+        """A running relay; at the end of the block it is stopped, unless it has crashed before.
+
+        *producing* are further properties of its producer, in their Python spelling.
+        """
         database, listener = Database(self.url, pool_size=4), Listener(self.url)
         registry = SchemaRegistry(self.registry.url, timeout_seconds=2)
-        producer = EventProducer(self.kafka.bootstrap, KafkaSecurity())
+        overrides = {name.replace("_", "."): value for name, value in producing.items()}
+        producer = EventProducer(self.kafka.bootstrap, KafkaSecurity(), overrides=overrides)
         metrics = Metrics()
         await database.open()
         await producer.start()

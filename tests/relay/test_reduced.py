@@ -7,8 +7,11 @@ import pytest
 from schemas.consume import read_event
 from schemas.registered import SchemaText
 from schemas.topics import load_topics
+from store.database import Database
+from store.relay_queue import RelayQueue
 from streams.kafka.registry import SchemaRegistry
 from streams.relay.render import Renderer
+from streams.relay.step_records import StepRecords
 from tests.relay.rows import event, letter
 
 TOPICS = load_topics("""
@@ -26,7 +29,9 @@ class _Registered(SchemaRegistry):
 
 @pytest.fixture
 def renderer() -> Renderer:
-    return Renderer(TOPICS, _Registered("http://127.0.0.1:9"))
+    registry = _Registered("http://127.0.0.1:9")
+    nowhere = RelayQueue(Database("postgresql://127.0.0.1:9/none"))
+    return Renderer(TOPICS, registry, StepRecords(nowhere, TOPICS, registry))
 
 
 async def test_a_reduced_event_has_these_bytes_for_ever(renderer: Renderer) -> None:

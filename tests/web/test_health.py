@@ -3,9 +3,15 @@
 import asyncio
 import json
 
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
 from store.migrate import migrate
 from streams.dev.postgres import EmbeddedPostgres
+from streams.health import ServiceHealth
+from streams.metrics import Metrics
 from streams.settings import load_settings
+from streams.web.health import health_app
 from streams.worker import Worker
 from tests.fixtures.eventually import eventually
 from tests.web.conftest import Door, opened_door
@@ -51,6 +57,32 @@ async def test_a_worker_whose_store_is_away_at_the_start_waits_for_it(own_postgr
         assert (await door.get("/readyz"))[0] == 503
         own_postgres.start()
         await until_ready(door, 200)
+
+
+@pytest.mark.parametrize(
+    ("alive", "ready", "degraded", "readyz", "healthz"),
+    [
+        (True, True, False, (200, "ok"), (200, "ok")),
+        (True, True, True, (200, "degraded"), (200, "degraded")),
+        (True, False, True, (503, "failing"), (200, "degraded")),
+        (True, False, False, (503, "failing"), (200, "ok")),
+        (False, True, True, (503, "failing"), (503, "failing")),
+    ],
+)
+async def test_a_trouble_that_stops_no_service_is_told_and_takes_no_worker_away(
+    alive: bool, ready: bool, degraded: bool, readyz: tuple[int, str], healthz: tuple[int, str]
+) -> None:
+    relay = ServiceHealth("relay", alive=alive, ready=ready, detail="1 blocked keys", degraded=degraded)
+    services = [ServiceHealth("store", alive=True, ready=True), relay]
+    async with TestClient(TestServer(health_app(lambda: services, Metrics()))) as client:
+        for path, wanted in (("/readyz", readyz), ("/healthz", healthz)):
+            answer = await client.get(path)
+            told = await answer.json()
+            assert (answer.status, told["status"]) == wanted
+            assert told["services"] == [
+                {"name": "store", "alive": True, "ready": True, "degraded": False},
+                {"name": "relay", "alive": alive, "ready": ready, "degraded": degraded, "detail": "1 blocked keys"},
+            ]
 
 
 async def test_the_metrics_page_counts_what_the_verbs_answered(door: Door) -> None:
