@@ -99,15 +99,6 @@ class Database:
             raise
         return connection
 
-    async def look_at_history(self) -> None:
-        """Note where the server's log stands now: the more recent the look, the smaller the step back that is noticed.
-
-        Raises:
-            StoreUnavailable: no usable answer.
-        """
-        async with self._connection() as connection:
-            await self._look_at(connection)
-
     async def rows(self, statement: str, params: Mapping[str, object]) -> list[Row]:
         """Run one statement, named as in `store.statements`, as a transaction of its own, and return its rows.
 

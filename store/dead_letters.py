@@ -16,6 +16,7 @@ from schemas import limits
 from schemas.errors import InputInvalid
 from schemas.text import cut, unstorable
 from store.database import Database, Transaction
+from store.looks import MOST_LETTERS, Looks
 from store.notify import RELAY, OnCommitted
 from store.records import DeadLetter, Headers, RecordIdentity
 
@@ -89,8 +90,10 @@ class OpenLetters:
 class DeadLetters:
     """Reads letters, and settles held ones. Every method raises StoreUnavailable: call again."""
 
-    def __init__(self, database: Database, *, on_committed: OnCommitted) -> None:
+    def __init__(self, database: Database, *, on_committed: OnCommitted, looks: Looks | None = None) -> None:
+        """*looks* are those that others of this process share."""
         self._database = database
+        self._looks = looks or Looks(database)
         self._on_committed = on_committed
 
     async def list(
@@ -164,9 +167,15 @@ class DeadLetters:
             self._on_committed({RELAY})
         return refused
 
-    async def open(self, limit: int) -> OpenLetters:
-        """Count the letters that are not SENT, each kind up to *limit*."""
-        [row] = await self._rows("open_counts", limit=limit)
+    async def open(self, *, newest_seconds: float = 0.0) -> OpenLetters:
+        """Count the letters that are not SENT, each kind up to `MOST_LETTERS`.
+
+        With *newest_seconds* the counts may be as old as that, and `COUNT_SECONDS` older.
+        """
+        if newest_seconds:
+            look = await self._looks.look(newest_seconds=newest_seconds)
+            return OpenLetters(look.held_letters, look.ready_letters)
+        [row] = await self._rows("open_counts", limit=MOST_LETTERS)
         return OpenLetters(int(row["held"]), int(row["ready"]))
 
     async def _rows(self, statement: str, **params: object) -> "Sequence[dict[str, Any]]":

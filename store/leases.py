@@ -57,13 +57,16 @@ class Leases:
         """Whose name stands in the leases."""
         return self._owner
 
-    async def targets(self) -> list[str]:
-        """Return what due runs wait for, each target once. Costs one look-up per target, however many runs wait.
+    async def targets(self) -> dict[str, float]:
+        """Return what queued runs wait for, and in how many seconds the first of each target is due: 0 or less is now.
+
+        Costs one look-up per target, however many runs wait. Runs of newer definitions count too.
 
         Raises:
             StoreUnavailable: ask again.
         """
-        return [str(row["target"]) for row in await self._database.rows("leases/targets", {"now": None})]
+        rows = await self._database.rows("leases/targets", {"now": None})
+        return {cast(str, row["target"]): cast(float, row["due_in"]) for row in rows}
 
     async def claim(self, free: Mapping[str, int], *, suspects: bool = False) -> list[HeldRun]:
         """Claim due runs, longest due first.

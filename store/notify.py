@@ -1,8 +1,8 @@
 """Wake-ups between processes: NOTIFY after a commit, LISTEN in every process that waits for work.
 
 Nothing rests on them. Whoever waits also looks by itself from time to time, so that a lost wake-up costs that time and
-no more. Payloads: `ready` (a run can be claimed), `relay` (there is something to publish), `resend` (what failed to be
-published is to be tried at once), `cancelled:<job id>`.
+no more. Payloads: `ready` (a run was queued: it is due now, or later), `relay` (there is something to publish),
+`resend` (what failed to be published is to be tried at once), `cancelled:<job id>`.
 """
 
 import asyncio
@@ -89,13 +89,21 @@ class Listener:
             except StoreUnavailable as error:
                 _log.warning("no wake-ups from other processes: %s", error)
             finally:
-                self.connected = False
+                self._end()
             await asyncio.sleep(delay * random.uniform(0.8, 1.2))
             delay = min(delay * 2, _LONGEST_DELAY_SECONDS)
 
     def _begin(self) -> None:
         self.connected = True
-        for events in self._events.values():  # whatever was missed meanwhile
+        self._wake_all()  # whatever was missed meanwhile
+
+    def _end(self) -> None:
+        if self.connected:
+            self.connected = False
+            self._wake_all()  # whoever waits for wake-ups alone looks by itself from now on
+
+    def _wake_all(self) -> None:
+        for events in self._events.values():
             for event in events:
                 event.set()
 

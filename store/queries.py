@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from schemas.errors import InputInvalid, StoreUnavailable
+from schemas.errors import InputInvalid
 from schemas.events import EventType, Status
 from store.database import Database
 from store.records import JsonText, RunRow, RunSummary
@@ -108,17 +108,6 @@ class Queries:
             "queries/events", {"tenant_id": tenant_id, "job_id": job_id}
         )
         return [LoggedEvent(**{**row, "type": EventType(row["type"]), "status": Status(row["status"])}) for row in rows]
-
-    async def queued_count(self, limit: int) -> int:
-        """Count the runs that are due and wait for a worker, up to *limit*.
-
-        Raises:
-            StoreUnavailable: no answer, or one of a server that takes no writes, as after a failover.
-        """
-        rows: list[dict[str, Any]] = await self._database.rows("queries/queued_count", {"limit": limit, "now": None})
-        if rows[0]["read_only"]:
-            raise StoreUnavailable("the server takes no writes: it is read-only")
-        return int(rows[0]["queued"])
 
     async def queued_targets(self, *, targets: int = 100, limit: int = 10_000) -> dict[str, int]:
         """Return the five targets that most due runs wait for, most first, with their numbers.

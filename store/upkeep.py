@@ -4,14 +4,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from schemas.errors import StoreUnavailable
 from store.database import CommitPoint, Database, passes
-from store.history import Place
+from store.looks import Looks
 from store.notify import READY, RELAY, OnCommitted
 
-_IDLE_SECONDS: Final = 5.0
+_IDLE_SECONDS: Final = 15.0
 _BUSY_SECONDS: Final = 1.0
 _AT_ONCE_SECONDS: Final = 0.01
 
@@ -20,11 +20,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one sweep did: runs queued again, runs given up as DEAD, and after how many seconds to sweep next."""
+    """What one sweep did and found.
+
+    `expired` runs were queued again and `dead` ones given up as DEAD. The next sweep is due in `next_look_seconds`: at
+    the earliest lease end, after 1 s while anything runs, else after 15 s. `is_due`: some queued run is due.
+    """
 
     expired: int
     dead: int
     next_look_seconds: float
+    is_due: bool
 
 
 class Upkeep:
@@ -37,14 +42,17 @@ class Upkeep:
         lease_seconds: float,
         max_lost_leases: int,
         on_committed: OnCommitted,
+        looks: Looks | None = None,
         clock: Callable[[], float] = time.monotonic,
         commit_point: CommitPoint = passes,
     ) -> None:
         """*max_lost_leases*: a run whose claims expired this often, one after the other, becomes DEAD.
 
-        *commit_point* is awaited at `expire.before_commit` and `expire.after_commit`.
+        *looks* are those that others of this process share. *commit_point* is awaited at `expire.before_commit` and
+        `expire.after_commit`.
         """
         self._database = database
+        self._looks = looks or Looks(database)
         self._patience_seconds = lease_seconds / 2
         self._ceiling = max_lost_leases
         self._on_committed = on_committed
@@ -62,31 +70,25 @@ class Upkeep:
             StoreUnavailable: sweep again; what was expired stays so.
         """
         try:
-            seconds = await self._next_expiry_seconds()
+            look = await self._looks.look()
             self._came_back()
-            if seconds is None:
-                return Swept(0, 0, _IDLE_SECONDS)
-            if seconds > 0:
-                return Swept(0, 0, min(seconds + _AT_ONCE_SECONDS, _BUSY_SECONDS))
+            if look.expires_in is None:
+                return Swept(0, 0, _IDLE_SECONDS, look.is_due)
+            if look.expires_in > 0:
+                return Swept(0, 0, min(look.expires_in + _AT_ONCE_SECONDS, _BUSY_SECONDS), look.is_due)
             if self._clock() < self._not_before:
-                return Swept(0, 0, _BUSY_SECONDS)
-            return await self._expire(limit)
+                return Swept(0, 0, _BUSY_SECONDS, look.is_due)
+            return await self._expire(limit, look.is_due)
         except StoreUnavailable:
             self._away = True
             raise
-
-    async def _next_expiry_seconds(self) -> float | None:
-        [row] = await self._database.rows("upkeep/next_expiry", {"now": None})
-        if row["timeline"] is not None:  # a standby has none
-            self._database.history.see(Place(cast(int, row["timeline"]), cast(int, row["position"])))
-        return cast("float | None", row["seconds"])
 
     def _came_back(self) -> None:
         if self._away:
             self._away = False
             self._not_before = self._clock() + self._patience_seconds
 
-    async def _expire(self, limit: int) -> Swept:
+    async def _expire(self, limit: int, is_due: bool) -> Swept:
         async with self._database.transaction() as transaction:
             picked = await transaction.rows("upkeep/pick_expired", {"limit": limit, "now": None})
             job_ids = [row["job_id"] for row in picked]
@@ -99,4 +101,5 @@ class Upkeep:
             _log.warning("run %s: %s", row["job_id"], row["error"], extra={"job_id": str(row["job_id"])})
         if payloads := ({RELAY} if dead else set()) | ({READY} if len(moved) > dead else set()):
             self._on_committed(payloads)
-        return Swept(len(moved) - dead, dead, _AT_ONCE_SECONDS if len(picked) == limit else _BUSY_SECONDS)
+        next_look_seconds = _AT_ONCE_SECONDS if len(picked) == limit else _BUSY_SECONDS
+        return Swept(len(moved) - dead, dead, next_look_seconds, is_due)

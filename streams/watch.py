@@ -5,62 +5,73 @@ from typing import Final
 
 from schemas.errors import StoreUnavailable
 from store.database import Database
+from store.looks import Looks
 from store.migrate import StoreFacts
 from store.queries import Queries
 from streams.health import ServiceHealth
 from streams.kafka.backpressure import Backpressure
 from streams.metrics import Metrics
 
+IDLE_SECONDS: Final = 16.0
 CALM_SECONDS: Final = 10.0
 BUSY_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 1.0
 
 
 class StoreWatch:
-    """Asks the store how many runs are due in it, and holds intake back where they are too many.
+    """Knows how many runs are due in the store, and holds intake back where they are too many.
 
-    Every ten seconds; every second from half of what may be queued on, and while the store gives no answer.
+    It looks every ten seconds; every second from half of what may be queued on, and while the store gives no answer.
+    With nothing queued it asks nothing of its own for as long as others of this process look.
     """
 
-    def __init__(self, database: Database, queries: Queries, backpressure: Backpressure, metrics: Metrics) -> None:
+    def __init__(
+        self, database: Database, looks: Looks, queries: Queries, backpressure: Backpressure, metrics: Metrics
+    ) -> None:
         self._database = database
+        self._looks = looks
         self._queries = queries
         self._backpressure = backpressure
         self._metrics = metrics
         self._facts: StoreFacts | None = None
-        self._away = "not asked yet"
+        self._pause_seconds = 0.0
 
     def begin(self, facts: StoreFacts) -> None:
         """Take what start-up found out about the server."""
-        self._facts, self._away = facts, ""
+        self._facts = facts
 
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
             try:
                 pause_seconds = await self.look()
-                self._away = ""
-            except StoreUnavailable as error:
-                self._away, pause_seconds = str(error), AWAY_SECONDS
+            except StoreUnavailable:
+                pause_seconds = AWAY_SECONDS
             await asyncio.sleep(pause_seconds)
 
     async def look(self) -> float:
-        """Look once; return in how many seconds to look again. Raises StoreUnavailable when there is no answer."""
-        await self._database.look_at_history()
-        most = self._backpressure.most_queued
-        queued = await self._queries.queued_count(most)
-        waiting = await self._queries.queued_targets() if self._backpressure.holds_at(queued) else {}
-        self._backpressure.counted(queued, waiting)
-        self._metrics.queued_runs.set(queued)
-        return BUSY_SECONDS if queued > most / 2 else CALM_SECONDS
+        """Look; return in how many seconds to look again. Raises StoreUnavailable when there is no answer."""
+        look = await self._looks.look(newest_seconds=self._pause_seconds)
+        waiting = await self._queries.queued_targets() if self._backpressure.holds_at(look.queued) else {}
+        self._backpressure.counted(look.queued, waiting)
+        self._metrics.queued_runs.set(look.queued)
+        self._pause_seconds = self._pause_at(look.queued)
+        return self._pause_seconds
+
+    def _pause_at(self, queued: int) -> float:
+        if queued > self._backpressure.most_queued / 2:
+            return BUSY_SECONDS
+        return CALM_SECONDS if queued else IDLE_SECONDS
 
     def health(self) -> ServiceHealth:
         """Ready while the store answers; the detail says what its acknowledgements are worth."""
-        if self._away:
-            return ServiceHealth("store", alive=True, ready=False, detail=self._away)
+        if self._looks.away is not None:
+            return ServiceHealth("store", alive=True, ready=False, detail=self._looks.away)
+        if self._facts is None:
+            return ServiceHealth("store", alive=True, ready=False, detail="not asked yet")
         facts = self._facts
-        told = "" if facts is None else f"synchronous_commit {facts.synchronous_commit}"
-        if facts is not None and facts.synchronous_standby_names:
+        told = f"synchronous_commit {facts.synchronous_commit}"
+        if facts.synchronous_standby_names:
             told += f", standbys {facts.synchronous_standby_names}"
         if changes := self._database.history.changes:
             told += f", put back or failed over {changes} times since this process began"

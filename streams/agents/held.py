@@ -13,6 +13,7 @@ from typing import Final
 from schemas.errors import ContentRefused, ContractError, EvaluatorUnavailable, RegistryUnavailable, StoreUnavailable, UnknownSchema
 from schemas.topics import Topic
 from store.dead_letters import DeadLetters, HeldLetter, OpenLetters
+from store.looks import MOST_LETTERS
 from store.submit import Submits, refusal_of
 from streams.agents.decode import Registry
 from streams.agents.prepare import REFUSED_BY_STORE, Submitter, prepare
@@ -22,19 +23,19 @@ from streams.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-IDLE_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 16.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 15.0
 _AT_ONCE_SECONDS: Final = 0.05
 _PAGE: Final = 20  # whole records, of a megabyte each at worst
 _PAGES_AT_ONCE: Final = 50
-_COUNTED: Final = 10_000
 
 
 class HeldLetters:
     """Tries the held letters of one topic, for the life of a worker. Any number of workers may do so at once.
 
-    It looks every ten seconds while nothing is held, else after 1 s, doubling to 15 s, and when a letter's time ends.
+    While nothing is held it asks nothing of its own, as long as others of its process look at the store. Else it looks
+    after 1 s, doubling to 15 s, and when a letter's time ends.
     """
 
     def __init__(
@@ -69,10 +70,13 @@ class HeldLetters:
 
     async def run(self) -> None:
         """Try until cancelled. An outage, of the store or of the registry, is waited out."""
+        newest_seconds = 0.0
         while True:
-            pause_seconds = await self._round()
+            pause_seconds = await self._round(newest_seconds)
+            newest_seconds = 0.0 if self._open.held else self._idle_seconds
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause_seconds)
+                newest_seconds = 0.0
                 self._pause_seconds = self._first_pause_seconds
                 await asyncio.sleep(self._pause_seconds)  # just asked, the registry would say the same
             self._wake.clear()
@@ -84,11 +88,11 @@ class HeldLetters:
             told.append(self._waits_for)
         return ServiceHealth("dead letters", alive=True, ready=True, detail=", ".join(told))
 
-    async def _round(self) -> float:
-        """Count what is open, try what is held, and return how long to wait."""
+    async def _round(self, newest_seconds: float) -> float:
+        """Count what is open, try what is held, and return how long to wait. The count may be *newest_seconds* old."""
         settled, next_end_seconds = 0, None
         try:
-            await self._count()
+            await self._count(newest_seconds)
             if self._open.held:
                 settled, next_end_seconds = await self.look()
                 await self._count()
@@ -107,8 +111,8 @@ class HeldLetters:
         self._pause_seconds = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         return pause if next_end_seconds is None else min(pause, max(next_end_seconds, _AT_ONCE_SECONDS))
 
-    async def _count(self) -> None:
-        self._open = await self._letters.open(_COUNTED)
+    async def _count(self, newest_seconds: float = 0.0) -> None:
+        self._open = await self._letters.open(newest_seconds=newest_seconds)
         self._metrics.dead_letters_held.set(self._open.held)
         self._metrics.dead_letters_ready.set(self._open.ready)
 
@@ -183,4 +187,4 @@ def _record(held: HeldLetter) -> Record:
 
 
 def _counted(count: int) -> str:
-    return f"{_COUNTED} or more" if count == _COUNTED else str(count)
+    return f"{MOST_LETTERS} or more" if count == MOST_LETTERS else str(count)

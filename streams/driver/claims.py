@@ -20,11 +20,15 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
 MOST_PER_CLAIM: Final = 50
+_AFTER_SECONDS: Final = 0.005  # looked just before it is due, a run would be left
 SUSPECT_LOST_LEASES: Final = 2
 
 
 class Claims:
-    """Looks for due runs when it is told of some, when room came free, and each second at the latest.
+    """Looks for due runs when it is told of some, when room came free, and when the next one is due.
+
+    It looks each second while anything is due that it did not take, and while nobody would tell it. What is due and was
+    told to nobody, since a process died between commit and wake-up, is found by housekeeping, which wakes it.
 
     A claim asks only for targets that this process serves, and reserves the permit of each run's first call before it
     is made, so that nothing claimed has to wait. Runs whose last two claims ran out are taken one at a time.
@@ -42,6 +46,7 @@ class Claims:
         start: Callable[[Holding], None],
     ) -> None:
         self._leases = leases
+        self._listener = listener
         self._held = held
         self._permits = permits
         self._serves = serves
@@ -53,6 +58,8 @@ class Claims:
         self._next_suspect_look = 0.0
         self._failures = 0
         self._unheld_runs = False
+        self._left_due = False
+        self._next_due = float("inf")
 
     @property
     def failing(self) -> bool:
@@ -63,6 +70,10 @@ class Claims:
         """A run has ended, or a permit came back: look again, if the last look left anything for want of room."""
         if self._wants_room:
             self._wake.set()
+
+    def wake(self) -> None:
+        """Something may be due: look."""
+        self._wake.set()
 
     def wake_after(self, seconds: float) -> None:
         """A run was put off for so long: look when it is due, and not only at the next poll after that."""
@@ -99,20 +110,28 @@ class Claims:
 
     async def _wait(self) -> None:
         try:
-            async with asyncio.timeout(POLL_SECONDS * random.uniform(0.7, 1.0)):
+            async with asyncio.timeout(self._pause_seconds()):
                 await self._wake.wait()
         except TimeoutError:
             pass
         self._wake.clear()
 
+    def _pause_seconds(self) -> float | None:
+        """How long to wait for a wake-up; None is until it comes."""
+        if self._left_due or not self._listener.connected:
+            return POLL_SECONDS * random.uniform(0.7, 1.0)
+        until_due = self._next_due - time.monotonic()
+        return None if until_due == float("inf") else max(until_due, 0.0) + _AFTER_SECONDS
+
     async def _look(self) -> bool:
         """Claim what there is room for; return whether to look again at once."""
         self._wake.clear()
+        self._left_due, self._next_due = False, float("inf")
         room = self._in_flight - len(self._held)
         if room <= 0:
             self._wants_room = True
             return False
-        due = [target for target in await self._leases.targets() if self._serves(target)]
+        due = await self._due()
         if not due or self._stopped:
             self._wants_room = False
             return False
@@ -125,6 +144,16 @@ class Claims:
         # Due runs may all be another's, or for newer workers: without a catch the next look can wait.
         room_left = len(self._held) < self._in_flight and any(self._permits.free(target) > 0 for target in left)
         return room_left and bool(taken)
+
+    async def _due(self) -> list[str]:
+        """The targets, of those that are served here, which have a due run; notes when the others will have one."""
+        asked_at = time.monotonic()
+        targets = await self._leases.targets()
+        # A target that is not served now may be so in a second: its file can change.
+        self._left_due = any(due_in <= 0 for due_in in targets.values())
+        coming = [due_in for target, due_in in targets.items() if due_in > 0 and self._serves(target)]
+        self._next_due = asked_at + min(coming, default=float("inf"))
+        return [target for target, due_in in targets.items() if due_in <= 0 and self._serves(target)]
 
     def _suspects_are_due(self) -> bool:
         now = time.monotonic()

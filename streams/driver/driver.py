@@ -99,7 +99,9 @@ class Driver:
             start=self._start,
         )
         self._renewal = Renewal(leases=leases, held=self._held, listener=listener, lease_seconds=limits.lease_seconds)
-        self._housekeeping = Housekeeping(upkeep=upkeep, lease_seconds=limits.lease_seconds, metrics=metrics)
+        self._housekeeping = Housekeeping(
+            upkeep=upkeep, lease_seconds=limits.lease_seconds, metrics=metrics, on_due=self._claims.wake
+        )
         self._running = False
         self._ended = asyncio.Event()
         listener.on_cancelled(self._held.on_cancelled)

@@ -12,11 +12,11 @@ from streams.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-IDLE_SECONDS: Final = 60.0
+IDLE_SECONDS: Final = 300.0
 
 
 class Pruning:
-    """Takes a step of pruning each minute, and one after the other while there is more."""
+    """Takes a step of pruning every five minutes, and one after the other while there is more."""
 
     def __init__(self, *, prune: Prune, metrics: Metrics, idle_seconds: float = IDLE_SECONDS) -> None:
         self._prune = prune
@@ -25,7 +25,7 @@ class Pruning:
         self._away = False
 
     async def run(self) -> None:
-        """Prune until cancelled. A store that is away is asked again in a minute: nothing here is urgent."""
+        """Prune until cancelled. A store that is away is asked again as late: nothing here is urgent."""
         while True:
             pause_seconds = await self._step()
             await asyncio.sleep(pause_seconds)

@@ -1,8 +1,12 @@
-"""Housekeeping: runs whose lease ran out go back into the queue, whatever else this process is busy with."""
+"""Housekeeping: runs whose lease ran out go back into the queue, whatever else this process is busy with.
+
+Its looks are also the net under every wake-up that was missed.
+"""
 
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from typing import Final
 
 from schemas.errors import StoreUnavailable
@@ -12,7 +16,7 @@ from streams.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-LONGEST_PAUSE_SECONDS: Final = 5.0
+LONGEST_PAUSE_SECONDS: Final = 15.0
 
 
 class Housekeeping:
@@ -21,8 +25,12 @@ class Housekeeping:
     A lease that somebody takes just after a sweep is seen before it can run out: no pause is longer than a lease.
     """
 
-    def __init__(self, *, upkeep: Upkeep, lease_seconds: float, metrics: Metrics) -> None:
+    def __init__(
+        self, *, upkeep: Upkeep, lease_seconds: float, metrics: Metrics, on_due: Callable[[], None] = lambda: None
+    ) -> None:
+        """*on_due* is called by each look that finds a queued run due, whoever was told of it."""
         self._upkeep = upkeep
+        self._on_due = on_due
         self._longest_pause_seconds = min(LONGEST_PAUSE_SECONDS, lease_seconds)
         self._metrics = metrics
         self._failures = 0
@@ -45,4 +53,6 @@ class Housekeeping:
         self._failures = 0
         self._metrics.expired.labels("queued").inc(swept.expired)
         self._metrics.expired.labels("dead").inc(swept.dead)
-        return min(swept.next_look_seconds, self._longest_pause_seconds) * random.uniform(0.9, 1.0)
+        if swept.is_due:
+            self._on_due()
+        return min(swept.next_look_seconds, self._longest_pause_seconds) * random.uniform(0.8, 1.0)

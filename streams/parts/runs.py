@@ -61,6 +61,7 @@ def build_runs(
             lease_seconds=settings.lease_seconds,
             max_lost_leases=settings.max_lost_leases,
             on_committed=store.notifier.notify,
+            looks=store.looks,
             commit_point=commit_point,
         ),
         plans=store.plans,

@@ -11,6 +11,7 @@ from store.control import Control
 from store.database import CommitPoint, Database, passes
 from store.dead_letters import DeadLetters
 from store.definitions import Definitions
+from store.looks import Looks
 from store.notify import Listener, Notifier
 from store.positions import Positions
 from store.queries import Queries
@@ -32,6 +33,7 @@ class Store:
     database: Database
     listener: Listener
     notifier: Notifier
+    looks: Looks
     definitions: Definitions
     submits: Submits
     answers: Answers
@@ -74,6 +76,7 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
     database = Database(url, pool_size=settings.database_pool)
     listener = Listener(settings.listen_url or url)
     notifier = Notifier(database, listener)
+    looks = Looks(database, most_queued=settings.max_queued)
     definitions = Definitions(database)
     evaluator = build_evaluator(settings)
     plans = Plans(definitions, evaluator)
@@ -82,6 +85,7 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
         database=database,
         listener=listener,
         notifier=notifier,
+        looks=looks,
         definitions=definitions,
         submits=Submits(database, on_committed=notifier.notify, commit_point=commit_point),
         answers=Answers(database, on_committed=notifier.notify, commit_point=commit_point),
@@ -89,7 +93,7 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
         queries=Queries(database),
         positions=Positions(database),
         relay_queue=RelayQueue(database),
-        dead_letters=DeadLetters(database, on_committed=notifier.notify),
+        dead_letters=DeadLetters(database, on_committed=notifier.notify, looks=looks),
         plans=plans,
         submitter=Submitter(plans, max_attempts=settings.max_attempts),
         protoc=ProtocChild(),

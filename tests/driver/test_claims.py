@@ -23,7 +23,7 @@ class CountedLooks:
         self.count = 0
         targets = worker.leases.targets
 
-        async def counted() -> list[str]:
+        async def counted() -> dict[str, float]:
             self.count += 1
             return await targets()
 

@@ -1,6 +1,7 @@
 """What is in hand when the database turns out to have been put back."""
 
 from store.history import Place
+from store.looks import Looks
 from tests.driver.stories import EMBED, TOKENIZE
 from tests.driver.world import World
 
@@ -16,7 +17,7 @@ async def test_calls_in_flight_are_cut_at_once_and_their_runs_begin_again_as_the
             await hold.arrived()
             [call] = world.calls_of(job_id, EMBED)
             history.see(_FAR_AHEAD)
-            await worker.database.look_at_history()
+            await Looks(worker.database).look()
             assert await call.was_cut()
             assert call.cut.is_set()
             await hold.arrived()

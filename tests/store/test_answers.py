@@ -23,7 +23,7 @@ async def test_a_parked_run_waits_without_a_lease_and_shows_what_it_asks(given: 
     assert (row["lease_owner"], row["lease_until"], row["next_target"]) == (None, None, None)
     assert await given.log(run.job_id) == ["ACCEPTED", "WAITING review"]
     assert await given.leases("worker-b:1").claim({run.claim.target: 1, "after": 1}) == []
-    assert await given.leases("worker-b:1").targets() == []
+    assert await given.leases("worker-b:1").targets() == {}
 
 
 async def test_a_waiting_event_carries_the_request_where_it_fits(given: Given) -> None:

@@ -50,7 +50,7 @@ async def test_a_held_letter_moves_its_position_and_does_not_go_to_the_relay(
     [found] = await the_held(letters)
     assert found.letter == letter(0, code="unknown-schema", reason="never heard of it")
     assert 590 < found.seconds_left <= 600
-    assert await letters.open(10) == OpenLetters(held=1, ready=1)
+    assert await letters.open() == OpenLetters(held=1, ready=1)
 
 
 async def test_a_held_letter_whose_record_becomes_a_run_is_gone(

@@ -49,7 +49,7 @@ async def test_a_retry_backs_off_by_the_databases_clock_and_says_why(given: Give
     assert row["run_after"] - row["last_error_at"] == timedelta(seconds=20)
     assert row["last_error_at"] == row["updated_at"]
     assert await given.log(run.job_id) == ["ACCEPTED"]
-    assert given.woken.payloads[-1] != {"ready"}
+    assert given.woken.payloads[-1] == {"ready"}
 
 
 async def test_tries_of_a_step_count_up_and_another_step_starts_anew(given: Given) -> None:

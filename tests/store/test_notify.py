@@ -63,7 +63,9 @@ async def test_a_cancel_elsewhere_names_the_run(database_url: str, sql: Sql) -> 
     assert heard == [job_id]
 
 
-async def test_a_listener_that_was_cut_off_comes_back_and_wakes_everybody_once(database_url: str, sql: Sql) -> None:
+async def test_a_listener_that_is_cut_off_wakes_everybody_and_once_more_when_it_is_back(
+    database_url: str, sql: Sql
+) -> None:
     async with listening(database_url) as listener:
         ready, relay = listener.subscribe(READY), listener.subscribe(RELAY)
         query = (
@@ -71,6 +73,8 @@ async def test_a_listener_that_was_cut_off_comes_back_and_wakes_everybody_once(d
             " where datname = current_database() and application_name = 'workflow-runs listen'"
         )
         assert await select_one(sql, query) == 1
+        await soon(ready, relay)
+        assert not listener.connected
         await soon(ready, relay)
         assert listener.connected
         await notify(sql, [READY])

@@ -225,20 +225,6 @@ async def test_a_cursor_that_no_list_returned_is_refused(queries: Queries, curso
     assert refused.value.pointer == "/cursor"
 
 
-async def test_only_due_runs_count_as_queued_and_only_up_to_the_limit(
-    queries: Queries, submits: Submits, sql: Sql
-) -> None:
-    await submits.batch(IntakeBatch(GROUP, [record(submission()) for _ in range(5)]))
-    await submits.submit(submission(error="WORKFLOW: no", target=None))
-    await sql.execute(
-        b"update run set run_after = now() + interval '1 h' where job_id = (select max(job_id::text)::uuid from run"
-        b" where status = 'QUEUED')"
-    )
-
-    assert await queries.queued_count(100) == 4
-    assert await queries.queued_count(3) == 3
-
-
 @pytest.mark.parametrize(
     ("statement", "index", "more"),
     [("runs", "run_list", {}), ("runs_of_business_key", "run_business_key", {"business_key": "order-7"})],

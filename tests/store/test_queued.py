@@ -1,6 +1,9 @@
 """How many runs wait, and for what: counted within bounds, and what holds intake back."""
 
+import asyncio
+
 from store.database import Database
+from store.looks import Looks
 from store.queries import Queries
 from store.submit import IntakeBatch, Submits
 from streams.kafka.backpressure import Backpressure
@@ -17,13 +20,15 @@ async def test_the_count_comes_from_the_due_runs_and_names_what_they_wait_for(
     await submits.batch(IntakeBatch(GROUP, requests))
     metrics = Metrics()
     backpressure = Backpressure(6, metrics)
-    watch = StoreWatch(database, Queries(database), backpressure, metrics)
+    watch = StoreWatch(database, Looks(database, most_queued=6), Queries(database), backpressure, metrics)
     assert await watch.look() == 1
+    await asyncio.sleep(1)
     assert backpressure.reason == "6 or more due runs are queued: 3 for b:1, 2 for c:1, 1 for a:1"
     assert metrics.registry.get_sample_value("workflow_runs_queued_runs") == 6
     await sql.execute(b"update run set run_after = now() + interval '1 hour' where next_target = 'b:1'")
     assert await watch.look() == 10
     assert backpressure.reason is None
+    assert metrics.registry.get_sample_value("workflow_runs_queued_runs") == 3
 
 
 async def test_what_most_runs_wait_for_is_looked_for_within_bounds(database: Database, submits: Submits) -> None:
