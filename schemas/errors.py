@@ -19,6 +19,7 @@ WorkerError                      retryable  HTTP
 ├── StoreUnavailable             yes        503   Postgres gave no answer: repeat the call
 │   └── TablesRefuse             yes        503   a constraint that this program does not know stands against a row
 ├── BrokerUnavailable            yes        503   Kafka gave no answer: repeat the call
+│   └── TopicUnavailable         yes        503   Kafka has no such topic, or does not let us write to it
 ├── RegistryUnavailable          yes        503   the schema registry gave no answer: repeat the call
 ├── EvaluatorUnavailable         yes        503   this machine cannot evaluate expressions now: repeat the call
 ├── SegmentInterrupted           no         409   a segment was stopped from outside: not a failure
@@ -216,6 +217,17 @@ class BrokerUnavailable(WorkerError):
 
     retryable = True
     http_status = 503
+
+
+class TopicUnavailable(BrokerUnavailable):
+    """Kafka has no such topic, or does not let us write to it: an operator's to mend, where the topic is meant.
+
+    `code` is the name of Kafka's error.
+    """
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class RegistryUnavailable(WorkerError):

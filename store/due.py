@@ -30,7 +30,7 @@ class Due:
     moved once, by one of them, or by whoever answers, claims or cancels it first."""
 
     def __init__(self, database: Database, *, on_committed: OnCommitted, commit_point: CommitPoint = passes) -> None:
-        """*commit_point* is awaited at `wake`, `remind` and `overdue`, with `.before_commit` and `.after_commit` each."""
+        """*commit_point* is awaited at `.before_commit` and `.after_commit` of `wake`, `remind` and `overdue`."""
         self._database = database
         self._on_committed = on_committed
         self._commit_point = commit_point

@@ -15,6 +15,7 @@ from schemas.text import cut
 from store.database import Database
 from store.dead_letters import letter_of
 from store.records import QueuedEvent, QueuedLetter
+from store.step_records import QueuedRecord
 
 BLOCKED_AT: Final = 10
 """Failed tries after which a row, and all later ones of its key, wait for `relay resend` or `relay skip`."""
@@ -78,8 +79,8 @@ class RelayQueue:
         limit: int,
         skip: Collection[UUID] = (),
         low: Mapping[int, int] = _FROM_THE_BEGINNING,
-    ) -> list[QueuedEvent]:
-        """Return the oldest events to publish of each of *shards*, by shard and then in the order to publish them.
+    ) -> list[QueuedEvent | QueuedRecord]:
+        """Return the oldest events and records of steps to publish of each of *shards*, by shard, in their order.
 
         Rows that are in flight, were set aside or wait for their next try are among them: the relay knows which.
 
@@ -90,7 +91,7 @@ class RelayQueue:
                 that are not cleared away yet included.
         """
         rows = await self._rows("events", shards=list(shards), limit=limit, skip=list(skip), low=_of(shards, low))
-        return [QueuedEvent(**row) for row in rows]
+        return [_of_run(row) for row in rows]
 
     async def letters(
         self,
@@ -115,6 +116,25 @@ class RelayQueue:
             )
             for row in rows
         ]
+
+    async def value(self, row: QueuedRecord) -> bytes:
+        """Return the value of a record, also where it is too large to be read with its row."""
+        if row.value is not None:
+            return row.value
+        [found] = await self._rows("value", job_id=row.job_id, seq=row.seq)
+        return bytes(found["value"])
+
+    async def frame(self, definition_hash: bytes, topic: str, type: str) -> bytes | None:
+        """Return the frame that values of a definition's *type* get on *topic*; None while none was kept."""
+        rows = await self._rows("frame", definition_hash=definition_hash, topic=topic, type=type)
+        return bytes(rows[0]["frame"]) if rows else None
+
+    async def keep_frame(self, definition_hash: bytes, topic: str, type: str, frame: bytes) -> bytes:
+        """Keep a frame for good, and return the one that counts: another relay may have been first."""
+        await self._rows("keep_frame", definition_hash=definition_hash, topic=topic, type=type, frame=frame)
+        kept = await self.frame(definition_hash, topic, type)
+        assert kept is not None
+        return kept
 
     async def writers(self) -> frozenset[str]:
         """Name the transactions that may hold ids of rows which nobody else sees yet.
@@ -164,3 +184,20 @@ class RelayQueue:
 
 def _of(shards: Collection[int], low: Mapping[int, int]) -> list[int]:
     return [low.get(shard, 0) for shard in shards]
+
+
+def _of_run(row: dict[str, Any]) -> QueuedEvent | QueuedRecord:
+    record = {name: row.pop(name) for name in ("topic", "value_type", "key", "value", "headers", "given_up")}
+    definition_hash, kind = row.pop("definition_hash"), row.pop("kind")
+    if kind == "event":
+        return QueuedEvent(**row)
+    return QueuedRecord(
+        **{name: row[name] for name in ("shard", "id", "job_id", "seq", "occurred_at", "attempts", "next_try_at")},
+        definition_hash=bytes(definition_hash),
+        topic=record["topic"],
+        type=record["value_type"],
+        key=bytes(record["key"]),
+        value=None if record["value"] is None else bytes(record["value"]),
+        headers=[(name, text) for name, text in record["headers"]],
+        skip_reason=record["given_up"],
+    )

@@ -3,6 +3,8 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +31,27 @@ class StepRecord:
             "value": base64.b64encode(self.value).decode(),
             "headers": list(self.headers),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRecord:
+    """One record of a step to publish: its place in the queue, the record, and what stands beside it.
+
+    `seq` is that of the event of the same commit, which follows it, and `occurred_at` its time. `value` is None where
+    it is large: ask for it when its turn has come. `skip_reason` is set when an operator gave it up.
+    """
+
+    shard: int
+    id: int
+    job_id: UUID
+    seq: int
+    occurred_at: datetime
+    definition_hash: bytes
+    topic: str
+    type: str
+    key: bytes
+    value: bytes | None
+    headers: Sequence[tuple[str, str]]
+    attempts: int
+    next_try_at: datetime | None
+    skip_reason: str | None = None

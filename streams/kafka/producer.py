@@ -15,7 +15,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from schemas.errors import BrokerUnavailable, RecordRefused
+from schemas.errors import BrokerUnavailable, RecordRefused, TopicUnavailable
 from schemas.topics import Topics
 from streams.health import ServiceHealth
 from streams.kafka.outgoing import OutgoingRecord
@@ -287,6 +287,15 @@ class EventProducer:
         self._settled.set()
 
 
+_OF_THE_TOPIC: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _NOBODY_REACHABLE: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION, KafkaError._SSL})
 _BROKEN: Final = frozenset(
@@ -309,4 +318,6 @@ def _fail(future: asyncio.Future[None], error: RecordRefused | BrokerUnavailable
 
 def _translated(error: KafkaError) -> RecordRefused | BrokerUnavailable:
     text = f"{error.name()}: {error.str()}"
+    if error.code() in _OF_THE_TOPIC:
+        return TopicUnavailable(text, code=error.name())
     return RecordRefused(text, code=error.name()) if error.code() in REFUSALS else BrokerUnavailable(text)

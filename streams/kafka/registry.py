@@ -145,7 +145,7 @@ class SchemaRegistry:
 
         Raises:
             UnknownSchema: nothing is registered there, at least not yet.
-            ContractError: code `not-protobuf` (the schema is of another format), `no-such-message` (it has no message of
+            ContractError: code `not-protobuf` (the schema is of another format), `no-such-message` (it has none of
                 that name) or `unreadable-schema`.
             RegistryUnavailable: no answer; ask again.
         """

@@ -1,4 +1,4 @@
-"""What steps send to topics of others: the stored bytes behind one frame, in the job's order, before the step's event."""
+"""What steps send to topics of others: the stored bytes behind one frame, in order, before the event of their step."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -204,4 +204,4 @@ async def test_events_sent_anew_ask_and_tell_nobody_twice(bench: RelayBench, ord
     async with bench.relay():
         await bench.until_published()
     assert [id_of(record) for record in await bench.published(2, orders)] == [f"{out}-2", f"{waits}-2"]
-    assert len(await bench.published(6)) == 6
+    assert len(await bench.published(7)) == 7

@@ -214,7 +214,7 @@ async def test_a_skipped_event_stays_in_its_place_and_is_told_reduced_from_now_o
     assert [event.skip_reason for event in (await operations.outbox(job_id)).events] == ["no topic takes it", None]
     assert {RELAY, RESEND} in woken.payloads
     assert [(row["verb"], row["reason"], row["detail"]) for row in await audited(sql)] == [
-        ("relay skip", "no topic takes it", {"seq": 1, "attempts": 10, "lastError": "too-large: no"})
+        ("relay skip", "no topic takes it", {"seq": 1, "kind": "event", "attempts": 10, "lastError": "too-large: no"})
     ]
 
 

@@ -4,7 +4,7 @@ with found as materialized (
 ), asked as materialized (
   select shard, id
     from relay_queue
-   where shard = (select shard from found) and attempts > 0 and kind = 'event' and job_id = %(job_id)s::uuid
+   where shard = (select shard from found) and attempts > 0 and kind in ('event', 'record') and job_id = %(job_id)s::uuid
      and (%(seq)s::bigint is null or seq = %(seq)s::bigint)
    order by shard, id
      for update
