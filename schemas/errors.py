@@ -27,6 +27,8 @@ WorkerError                      retryable  HTTP
     ├── GateFailed               no         500   a step's condition cannot be decided
     ├── MappingFailed            no         500   a mapping rule cannot apply
     ├── CallFailed               by code    500   the call returned an error status
+    ├── EdgeFailed               no         500   an edge produced more than its step may take
+    ├── ItemFailed               by cause   500   one item of a step that fans out failed, and so the step
     ├── BudgetSpent              yes        500   the segment's time was used up before a call
     ├── WorkflowBroken           no         500   definition, checkpoints and code disagree
     ├── ExternalStepReached      no         500   a synchronous run met a step that a person answers
@@ -245,7 +247,7 @@ class EvaluatorUnavailable(WorkerError):
 
 
 class SegmentInterrupted(WorkerError):
-    """A segment was stopped from outside (drain, lost lease, no permit). Never a failure of the run: release it."""
+    """A segment was stopped (drain, lost lease, no permit, its time). Never a failure of the run: release it."""
 
     http_status = 409
 
@@ -298,6 +300,37 @@ class CallFailed(StepFailed):
         super().__init__(f"{code}: {detail}" if detail else code, step=step)
         self.code = code
         self.retryable = code in RETRYABLE_CODES if retryable is None else retryable
+
+
+class EdgeFailed(StepFailed):
+    """What an edge produced cannot be delivered to its step; nothing was called."""
+
+    kind = FailureKind.EDGE
+
+
+class ItemFailed(StepFailed):
+    """One item of a step that fans out failed, and so does the step: with the item's kind, and naming its branch.
+
+    `failed_tries` are the item's own, which count here instead of the step's.
+    """
+
+    def __init__(self, message: str, *, kind: str, step: str, retryable: bool, failed_tries: int) -> None:
+        self.kind = FailureKind(kind)
+        super().__init__(message, step=step)
+        self.retryable = retryable
+        self.failed_tries = failed_tries
+
+    @classmethod
+    def of(cls, error: StepFailed, branch: str, *, step: str, retryable: bool, failed_tries: int) -> "ItemFailed":
+        """What *error* means for the step whose item failed so."""
+        message = str(error).removeprefix(f"{error.kind}: ")
+        return cls(f"{branch}: {message}", kind=error.kind, step=step, retryable=retryable, failed_tries=failed_tries)
+
+    @classmethod
+    def kept(cls, text: str, *, step: str, failed_tries: int) -> "ItemFailed":
+        """A final failure again, by the text of one that was raised earlier."""
+        kind, _, message = text.partition(": ")
+        return cls(message, kind=kind, step=step, retryable=False, failed_tries=failed_tries)
 
 
 class BudgetSpent(StepFailed):

@@ -10,7 +10,8 @@ from streams.workflow.replay import StoredCheckpoint
 class CallRequest:
     """One call to make. `target` is a name or `host:port`, `method` the full path `/package.Service/Method`.
 
-    `payload` is the serialized request, the same bytes on every try from the same checkpoints.
+    `payload` is the serialized request, the same bytes on every try from the same checkpoints. The call of an item has
+    the name of its branch as `step`, such as `notify#3`, and the number of the item's own try as `attempt`.
     """
 
     step: str
@@ -21,6 +22,7 @@ class CallRequest:
     payload: bytes
     timeout_seconds: float
     response_type: str
+    attempt: int | None = None
 
 
 class Call(Protocol):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streams.workflow.definition_cel import CelRuleDefinition, read_cel_rules, rule_count
+from streams.workflow.definition_fan_out import EdgeDefinition, FanOutDefinition, read_edge, read_fan_out
 from streams.workflow.document import ObjectReader, Path
 from streams.workflow.findings import Findings
 from streams.workflow.json_values import pointer_to, shown
@@ -16,8 +17,6 @@ from streams.workflow.limits import MAX_NAME_LENGTH, MAX_TARGET_LENGTH, MAX_TYPE
 EXTERNAL: Final = "external"
 _UNSUPPORTED: Final = {
     "structured": "structured",
-    "edge": "edge",
-    "fanOut": "fanOut",
     "validate": "workflow",
     "publish": "workflow",
     "ask": "workflow",
@@ -43,6 +42,8 @@ class StepDefinition:
     index: int
     when: str = ""
     cel_rules: tuple[CelRuleDefinition, ...] = ()
+    edge: EdgeDefinition | None = None
+    fan_out: FanOutDefinition | None = None
 
     @property
     def path(self) -> Path:
@@ -57,7 +58,8 @@ class StepDefinition:
     @property
     def rule_count(self) -> int:
         """How many mapping rules the step has, those of its parts included."""
-        return len(self.rules) + rule_count(self.cel_rules)
+        in_edge = self.edge.rule_count if self.edge is not None else 0
+        return len(self.rules) + rule_count(self.cel_rules) + in_edge
 
 
 def read_step(step: object, index: int, findings: Findings) -> StepDefinition | None:
@@ -86,6 +88,8 @@ def read_step(step: object, index: int, findings: Findings) -> StepDefinition | 
         index=index,
         when=_read_when(reader),
         cel_rules=read_cel_rules(reader, path, findings, step=name),
+        edge=read_edge(reader, findings, step=name),
+        fan_out=read_fan_out(reader, findings, step=name),
     )
     reader.refuse(_UNSUPPORTED)
     reader.refuse_unknown()

@@ -35,6 +35,12 @@ MAX_RULE_LENGTH: Final = 4_096
 MAX_EXPRESSION_BYTES: Final = 4_096
 """UTF-8 bytes of one expression (CEL). `streams/evaluator/bounds.py` has the bounds on what it may say."""
 
+MAX_FAN_OUT_ITEMS: Final = 1_024
+"""Items of one step that fans out."""
+
+MAX_FAN_OUT_CONCURRENCY: Final = 64
+"""Calls of one step that fans out, in flight at once."""
+
 MAX_TARGET_LENGTH: Final = 255
 MAX_DEADLINE_MS: Final = limits.INT32_MAX
 """Milliseconds of a deadline: about 24 days."""

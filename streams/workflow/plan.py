@@ -8,9 +8,11 @@ from google.protobuf.message import Message
 
 from streams.workflow.cel import Expression
 from streams.workflow.composition import Composition
+from streams.workflow.definition_fan_out import FailurePolicy
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.json_values import parse_text
 from streams.workflow.levels import ENGINE_LEVEL as ENGINE_LEVEL
+from streams.workflow.mapping_read import Read
 
 ENGINE: Final = "local:engine"
 """The target of work that needs no service: composing a parked step's request, or the output."""
@@ -32,6 +34,24 @@ class PlannedCall:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedFanOut:
+    """One call for each item of a message. `call.request` builds that message, and `items` reads the requests from it.
+
+    Each response is a `response_type`; in the order of the items they become `collect_into` of the step's output, whose
+    member in JSON is `collect_member`.
+    """
+
+    call: PlannedCall
+    items: Read
+    response_type: str
+    max_items: int
+    max_concurrency: int
+    failure_policy: FailurePolicy
+    collect_into: str
+    collect_member: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedAnswer:
     """The run parks until somebody outside answers. `request` composes what is asked."""
 
@@ -39,7 +59,7 @@ class PlannedAnswer:
     request: Composition
 
 
-Work = PlannedCall | PlannedAnswer
+Work = PlannedCall | PlannedFanOut | PlannedAnswer
 """What a step does once its turn has come."""
 
 
@@ -108,7 +128,11 @@ class Plan:
     def target_of(self, step_index: int) -> str:
         """The target whose permit that step needs: `host:port` or a name. A step answered from outside needs none."""
         work = self.steps[step_index].work
-        return work.target if isinstance(work, PlannedCall) else ENGINE
+        match work:
+            case PlannedCall(target=target) | PlannedFanOut(call=PlannedCall(target=target)):
+                return target
+            case _:
+                return ENGINE
 
     def next_target(self, finished: int) -> str:
         """The target of what comes after *finished* steps; the output needs none."""

@@ -11,12 +11,16 @@ from streams.workflow.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """One finished step. `response` is plain JSON, and None exactly when the step was skipped."""
+    """One finished step. `response` is plain JSON, and None exactly when the step was skipped.
+
+    `detail` is told in the event of a step that has just finished, as plain JSON; it is not kept with the step.
+    """
 
     step_index: int
     step: str
     skipped: bool
     response: object | None
+    detail: object | None = None
 
 
 def replayed(plan: Plan, stored: Sequence[StoredCheckpoint]) -> Iterator[tuple[StoredCheckpoint, Message]]:

@@ -13,9 +13,11 @@ from google.protobuf.message import Message
 from schemas.errors import ExternalStepReached
 from streams.workflow.callbacks import Call, CallRequest, Checkpoints
 from streams.workflow.evaluation import Evaluator
+from streams.workflow.items import NOTHING_KEPT, Items
 from streams.workflow.outcomes import Completed, Parked, StepOutcome
-from streams.workflow.plan import Plan, PlannedAnswer, PlannedCall, PlannedStep
+from streams.workflow.plan import Plan, PlannedAnswer, PlannedCall, PlannedFanOut, PlannedStep
 from streams.workflow.replay import StoredCheckpoint, replayed
+from streams.workflow.run_fan_out import run_fan_out
 from streams.workflow.segment import Segment, named
 
 __all__ = [
@@ -42,6 +44,7 @@ async def run_segment(
     checkpoint: Checkpoints,
     clock: Callable[[], float],
     evaluator: Evaluator,
+    items: Items = NOTHING_KEPT,
     refuse_external: bool = False,
 ) -> Completed | Parked:
     """Run on from the stored checkpoints.
@@ -54,6 +57,7 @@ async def run_segment(
         checkpoint: Stores each finished step before the next one begins.
         clock: Monotonic seconds. The segment's budget runs from the start of this call.
         evaluator: Evaluates the plan's expressions; a plan without any never touches it.
+        items: Keeps the items of steps that fan out; without it they are called anew in every segment, and once each.
         refuse_external: For a run that nobody can answer later: such a step raises instead of parking.
 
     Raises:
@@ -61,12 +65,13 @@ async def run_segment(
         MappingFailed: a rule could not be applied.
         BudgetSpent: no time was left before a call; nothing was sent.
         CallFailed: as `call` raised it.
+        EdgeFailed, ItemFailed: a step that fans out has too many items, or one of them failed.
         WorkflowBroken: the checkpoints do not fit the plan, a response could not be read or kept, or an exception that
             nobody expected escaped.
         ExternalStepReached: see *refuse_external*.
         WorkerError: whatever else the callbacks raised, untouched.
     """
-    segment = Segment(plan, input, call=call, checkpoint=checkpoint, clock=clock, evaluator=evaluator)
+    segment = Segment(plan, input, call=call, checkpoint=checkpoint, clock=clock, evaluator=evaluator, items=items)
     with named(""):
         for entry, response in replayed(plan, stored):
             segment.bind(entry.step, response, skipped=entry.skipped)
@@ -90,6 +95,9 @@ async def _run_step(segment: Segment, step: PlannedStep) -> Parked | None:
     match step.work:
         case PlannedCall() as call:
             await segment.finish(step, await _called(segment, step, call))
+            return None
+        case PlannedFanOut() as fan_out:
+            await run_fan_out(segment, step, fan_out)
             return None
         case PlannedAnswer() as answer:
             return await _parked(segment, step, answer)

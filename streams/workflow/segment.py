@@ -9,6 +9,7 @@ from schemas.errors import BudgetSpent, GateFailed, InputInvalid, StepFailed, Wo
 from streams.workflow.callbacks import Call, Checkpoints
 from streams.workflow.composition import Composition
 from streams.workflow.evaluation import Evaluator, ExpressionFailed
+from streams.workflow.items import Items
 from streams.workflow.outcomes import StepOutcome
 from streams.workflow.plan import Plan, PlannedStep
 from streams.workflow.replay import StoredCheckpoint
@@ -30,10 +31,12 @@ class Segment:
         checkpoint: Checkpoints,
         clock: Callable[[], float],
         evaluator: Evaluator,
+        items: Items,
     ) -> None:
         self.plan = plan
         self.call = call
         self.evaluator = evaluator
+        self.items = items
         self.scope: dict[str, Message] = {"input": given}
         self.last = given
         self.outcomes: list[StepOutcome] = []
@@ -48,15 +51,21 @@ class Segment:
         if not skipped:
             self.last = response
 
-    async def finish(self, step: PlannedStep, response: Message) -> None:
+    async def finish(
+        self, step: PlannedStep, response: Message, *, kept: object | None = None, detail: object | None = None
+    ) -> None:
         """Keep a step's response, and go on behind it once it is stored.
+
+        *kept* is the response as plain JSON where that is known already; *detail* is told in the event.
 
         Raises:
             WorkflowBroken: it cannot be kept as JSON.
             WorkerError: whatever the callback raised, untouched.
         """
-        kept = StoredCheckpoint(step.index, step.name, False, self.rendered(response, step.name, "the response"))
-        await self._checkpoint(kept, self.plan.next_target(step.index + 1))
+        if kept is None:
+            kept = self.rendered(response, step.name, "the response")
+        checkpoint = StoredCheckpoint(step.index, step.name, False, kept, detail)
+        await self._checkpoint(checkpoint, self.plan.next_target(step.index + 1))
         self.bind(step.name, response)
 
     async def skip(self, step: PlannedStep) -> None:

@@ -29,6 +29,7 @@ from streams.workflow.names import (
 )
 from streams.workflow.plan import Plan, PlannedAnswer, PlannedCall, PlannedOutput, PlannedStep, Work
 from streams.workflow.rule_text import RuleInvalid
+from streams.workflow.verify_edge import EdgeVerification
 
 
 class Verification:
@@ -87,29 +88,41 @@ class Verification:
         method = self._method(step)
         gate = await self._gate(step)
         work = await self._work(step, method) if method is not None else None
-        self._scope[step.name] = method.output_type if method is not None else None
-        if method is None or work is None:
+        output_type = self._output_type(step, method)
+        self._scope[step.name] = output_type
+        if output_type is None or work is None:
             return None
-        return PlannedStep(
-            index=step.index, name=step.name, work=work, output_type=method.output_type.full_name, gate=gate
-        )
+        return PlannedStep(index=step.index, name=step.name, work=work, output_type=output_type.full_name, gate=gate)
+
+    def _output_type(self, step: StepDefinition, method: MethodDescriptor | None) -> Descriptor | None:
+        if step.fan_out is None:
+            return method.output_type if method is not None else None
+        try:
+            return self._schemas.message(step.fan_out.collect_type)
+        except InputInvalid:
+            return None  # that is a finding of the fan-out
 
     async def _gate(self, step: StepDefinition) -> Expression | None:
         if not step.when:
             return None
         return await self.expression(step.when, *step.path, "when", results=BOOL, kind="when", step=step.name)
 
-    async def _work(self, step: StepDefinition, method: MethodDescriptor) -> Work:
-        input_type = method.input_type.full_name
+    async def _work(self, step: StepDefinition, method: MethodDescriptor) -> Work | None:
+        if step.edge is not None or step.fan_out is not None:
+            edge = EdgeVerification(step, method, self._schemas, self._findings, self.composition)
+            return await edge.work(self._scope, lambda request: self._call(step, method, request))
         request = await self.composition(step.rules, step.cel_rules, method.input_type, step.path, step=step.name)
         if step.completion == EXTERNAL:
-            return PlannedAnswer(input_type, request)
+            return PlannedAnswer(method.input_type.full_name, request)
+        return self._call(step, method, request)
+
+    def _call(self, step: StepDefinition, method: MethodDescriptor, request: Composition) -> PlannedCall:
         return PlannedCall(
             target=handler_target(step.method) if step.target == HANDLER_TARGET else step.target,
             tls=step.tls,
             method_path="/" + step.method,
             deadline_ms=step.deadline_ms,
-            input_type=input_type,
+            input_type=method.input_type.full_name,
             request=request,
         )
 

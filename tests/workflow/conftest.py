@@ -1,14 +1,15 @@
 """Schemas compiled once for all tests of the engine."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.compiler import Compiled, compile_definition
 from streams.workflow.descriptors import SchemaSet
-from tests.workflow.samples import EVALUATOR, source
+from streams.workflow.plan import Plan
+from tests.workflow.samples import EVALUATOR, plan_of, source
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +28,9 @@ def kit(protoc: ProtocChild) -> SchemaSet:
 def compiled(protoc: ProtocChild) -> Callable[[object], Compiled]:
     """Compile a definition; raises DefinitionInvalid as the engine does."""
     return lambda document: asyncio.run(compile_definition(document, protoc=protoc, evaluator=EVALUATOR))
+
+
+@pytest.fixture
+def compiled_plan(protoc: ProtocChild) -> Callable[[object], Awaitable[Plan]]:
+    """The plan of a definition."""
+    return lambda document: plan_of(document, protoc)
