@@ -20,12 +20,14 @@ MAX_BUILDERS: Final = 2
 BUILDERS: Final = frozenset({"join", "replace", "format", "split"})
 MAX_ELEMENTS: Final = 1_000
 
+NESTED_TOO_DEEPLY: Final = "it is nested too deeply: parentheses, calls, fields and terms in a row, 32 levels at most"
+
 
 @dataclass(frozen=True, slots=True)
 class _TooMany:
     """The function that a program calls where `map` or `filter` would build one element too many."""
 
-    function: str = "_too_many_elements"
+    function: str = "@too_many_elements"
     overload: str = "too_many_elements"
     text: str = f"map and filter build lists of at most {MAX_ELEMENTS:,} elements"
 
@@ -43,7 +45,7 @@ def bounded(serialized: bytes, variables: frozenset[str]) -> tuple[bytes, frozen
     try:
         checked: Any = _CHECKED.FromString(holder.value)
     except DecodeError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(NESTED_TOO_DEEPLY) from None
     seen = list(_expressions(checked.expr))
     macros = [(node.comprehension, depth) for node, depth in seen if node.HasField("comprehension")]
     calls = [node.call.function for node, _ in seen if node.HasField("call")]

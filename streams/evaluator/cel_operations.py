@@ -5,6 +5,7 @@ the size of an expression; so bounds are checked here before a program is kept (
 time and the memory.
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,7 +15,7 @@ from cel_expr_python.ext import ext_strings
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError, Message
 
-from streams.evaluator.bounds import TOO_MANY, bounded
+from streams.evaluator.bounds import NESTED_TOO_DEEPLY, TOO_MANY, bounded
 from streams.evaluator.cel_plain import ValueHasNoForm, plain
 from streams.evaluator.frames import Header
 from streams.evaluator.operations import LoadedSchema, Operation, Refused
@@ -39,7 +40,7 @@ class _Environments:
         if environment is None:
             environment = cel.NewEnv(
                 self._pool,
-                variables={name: cel.Type(full_name) for name, full_name in variables},
+                variables={name: _type(full_name) for name, full_name in variables},
                 extensions=[ext_strings.ExtStrings()],
                 functions=[_too_many()],
             )
@@ -62,14 +63,17 @@ class _Environments:
             checked = environment.compile(source)
             rewritten, reads = bounded(checked.serialize(), frozenset(name for name, _ in variables))
             return environment.deserialize(rewritten), reads
-        except (RuntimeError, TypeError, ValueError) as error:
+        except TypeError:  # the text of which is about the library's own functions
+            raise Refused("it holds half a surrogate pair") from None
+        except (RuntimeError, ValueError) as error:
             raise Refused(_one_line(str(error))) from None
 
 
 def check(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
     """Compile `source` over `variables`, full message names or DYN by name: its `type`, and what it `reads`."""
     program, reads = schema.part(_Environments).compiled(request["source"], _sorted(request["variables"]))
-    return {"type": program.return_type().name(), "reads": sorted(reads)}, ()
+    # What an Any holds is known with the data only; the engine calls that an error.
+    return {"type": re.sub(r"\bERROR\b", "DYN", program.return_type().name()), "reads": sorted(reads)}, ()
 
 
 def evaluate(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
@@ -114,6 +118,10 @@ def _message(schema: LoadedSchema, full_name: str, data: bytes) -> Message:
         raise Refused(f"a {full_name} cannot be read by the evaluator: {error}") from None
 
 
+def _type(full_name: str) -> cel.Type:
+    return cel.Type.DYN if full_name == "DYN" else cel.Type(full_name)
+
+
 def _sorted(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(variables.items()))
 
@@ -134,6 +142,9 @@ def _keep(cache: OrderedDict[Any, Any], key: object, value: object, most: int) -
 
 def _one_line(text: str) -> str:
     """The engine's text without the picture of the source that it draws below."""
+    if "recursion" in text:
+        return NESTED_TOO_DEEPLY
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("|")]
     said = "; ".join(line.removeprefix("INVALID_ARGUMENT: ").removeprefix("ERROR: <input>:") for line in lines)
+    said = said.replace(" (in container '')", "").removesuffix(" [INVALID_ARGUMENT]")
     return said[:1_000] or "it failed without a word"

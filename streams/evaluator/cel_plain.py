@@ -2,13 +2,18 @@
 
 import base64
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 from cel_expr_python import cel
 
-_TIMESTAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
-_DURATION: Final = re.compile(r"(-?)(\d{1,15})(?:\.(\d{1,9}))?s")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND: Final = 1_000_000_000
+_UNITS: Final = {"h": 3_600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_TIMESTAMP: Final = re.compile(r"(\d{1,4})(-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
+_DURATION: Final = re.compile(r"0|-?(?:\d+(?:\.\d+)?(?:h|m|s|ms|us|ns))+")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|us|ns|m|s)")
 _TYPE: Final = cel.Type
 
 
@@ -28,9 +33,9 @@ def plain(value: cel.Value) -> Any:
     if kind == _TYPE.BYTES:
         return {"bytes": base64.b64encode(value.value()).decode()}
     if kind == _TYPE.TIMESTAMP:
-        return {"timestamp": _timestamp(repr(value))}
+        return {"timestamp": _timestamp(value)}
     if kind == _TYPE.DURATION:
-        return {"duration": _duration(repr(value))}
+        return {"duration": _duration(value)}
     if kind.is_message():
         message = value.value()
         data = message.SerializePartialToString(deterministic=True)
@@ -39,30 +44,36 @@ def plain(value: cel.Value) -> Any:
     if name.startswith("LIST"):
         return [plain(item) for item in value.value()]
     if name.startswith("MAP"):
-        return {"map": [[_key(key), plain(item)] for key, item in value.value().items()]}
+        return {"map": [[key, plain(item)] for key, item in value.value().items()]}
     raise ValueHasNoForm(f"it gives a {name.lower()}, which is no value of a message")
 
 
-def _key(key: object) -> object:
-    return key
-
-
-# The time of a Python object ends at microseconds; the engine's own text has every digit.
-def _timestamp(text: str) -> list[int]:
+# The time of a Python object ends at microseconds. The engine's own text has every digit; that it is read as it was
+# meant is seen from the object.
+def _timestamp(value: cel.Value) -> list[int]:
+    text, rough = repr(value), value.value()
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueHasNoForm(f"the timestamp {text} cannot be read")
-    seconds = datetime.fromisoformat(match[1]).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    return [seconds.days * 86_400 + seconds.seconds, _nanos(match[2])]
+    whole = datetime.fromisoformat(f"{match[1]:0>4}{match[2]}").replace(tzinfo=UTC)
+    since = whole - _EPOCH
+    seconds, nanos = since.days * 86_400 + since.seconds, int((match[3] or "").ljust(9, "0"))
+    _check(text, seconds * _SECOND + nanos, rough - _EPOCH)
+    return [seconds, nanos]
 
 
-def _duration(text: str) -> list[int]:
-    match = _DURATION.fullmatch(text)
-    if match is None:
+def _duration(value: cel.Value) -> list[int]:
+    text, rough = repr(value), value.value()
+    if not _DURATION.fullmatch(text):
         raise ValueHasNoForm(f"the duration {text} cannot be read")
-    sign = -1 if match[1] else 1
-    return [sign * int(match[2]), sign * _nanos(match[3])]
+    exact = sum(Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    sign = -1 if text.startswith("-") else 1
+    seconds, nanos = divmod(int(exact), _SECOND)
+    _check(text, sign * int(exact), rough)
+    return [sign * seconds, sign * nanos]
 
 
-def _nanos(digits: str | None) -> int:
-    return int((digits or "").ljust(9, "0"))
+def _check(text: str, nanos: int, rough: timedelta) -> None:
+    rough_micros = (rough.days * 86_400 + rough.seconds) * 1_000_000 + rough.microseconds
+    if abs(nanos - rough_micros * 1_000) > 1_000:
+        raise ValueHasNoForm(f"the time {text} cannot be read")

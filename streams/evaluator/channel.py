@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Final
 
 import streams
 from schemas.errors import EvaluatorUnavailable
-from streams.evaluator.frames import LENGTH, FrameInvalid, Header, body_length, decode, encode
+from streams.evaluator.frames import LENGTH, READY, FrameInvalid, Header, body_length, decode, encode
 
 CALL_SECONDS: Final = 1.0
 """Processor time of one request."""
@@ -38,79 +39,112 @@ class ChildDied(Exception):
 
 
 class Channel:
-    """A running child. Once a request fails with anything but an answer, it is of no use any more: close it."""
+    """A running child. After anything but an answer it is of no use any more: close it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, seconds: float) -> None:
-        self._process = process
-        self._seconds = seconds
+    def __init__(self, transport: asyncio.SubprocessTransport, wire: "_Wire", patience_seconds: float) -> None:
+        self._transport = transport
+        self._wire = wire
+        self._patience_seconds = patience_seconds
+        stdin = transport.get_pipe_transport(0)
+        assert isinstance(stdin, asyncio.WriteTransport), "it is a pipe"
+        self._requests = stdin
 
     @classmethod
     async def start(
         cls, *, seconds: float = CALL_SECONDS, memory_bytes: int = MEMORY_BYTES, python: str = sys.executable
     ) -> "Channel":
-        """Start a child. Raises EvaluatorUnavailable when this machine cannot."""
+        """Start a child and wait until it is there. Raises EvaluatorUnavailable when this machine cannot."""
+        loop = asyncio.get_running_loop()
         with tempfile.TemporaryFile() as errors:  # within the child's limit; a pipe would have to be held in memory
             try:
-                process = await asyncio.create_subprocess_exec(
-                    python,
-                    *("-I", "-c", _START, _ROOT, str(memory_bytes), str(seconds)),
+                transport, wire = await loop.subprocess_exec(
+                    lambda: _Wire(loop),
+                    *(python, "-I", "-c", _START, _ROOT, str(memory_bytes), str(seconds)),
                     env={},  # the parent's may hold secrets
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
                     stderr=errors,
-                    limit=1 << 20,
                 )
             except OSError as error:
                 raise _cannot_start(str(error)) from error
-            channel = cls(process, seconds)
+            channel = cls(transport, wire, max(START_SECONDS, seconds * STALL_FACTOR))
             try:
-                await channel.call({"operation": "ready"}, ())
-            except (ChildOverran, ChildDied) as error:
+                await channel.call({"operation": READY})
+            except BaseException as error:
+                await channel.close()
+                if not isinstance(error, ChildOverran | ChildDied):
+                    raise
                 errors.seek(0)
                 said = errors.read(_SAID_BYTES).decode(errors="replace").strip()
                 raise _cannot_start(said.rpartition("\n")[2] or str(error)) from None
-            except BaseException:
-                process.kill()
-                raise
             return channel
 
-    async def call(self, request: Header, blobs: Sequence[bytes]) -> tuple[Header, list[bytes]]:
+    async def call(self, request: Header, blobs: Sequence[bytes] = ()) -> tuple[Header, list[bytes]]:
         """Send one request and return its answer.
 
         Raises:
             ChildOverran, ChildDied: no answer came, nor will one.
             EvaluatorUnavailable: no answer came for long, without much work done.
-            FrameInvalid: the request is too long.
+            FrameInvalid: the request is too long; nothing was sent.
         """
         frame = encode(request, blobs)
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None, "it is a pipe"
-        assert stdout is not None, "it is a pipe"
+        answer = self._wire.expect()
+        self._requests.write(frame)
         try:
-            async with asyncio.timeout(max(START_SECONDS, self._seconds * STALL_FACTOR)):
-                stdin.write(frame)
-                await stdin.drain()
-                length = body_length(await stdout.readexactly(LENGTH.size))
-                return decode(await stdout.readexactly(length))
+            async with asyncio.timeout(self._patience_seconds):
+                body = await answer
         except TimeoutError:
             raise EvaluatorUnavailable("the evaluator of expressions gave no answer: this machine is stalled") from None
-        except (asyncio.IncompleteReadError, ConnectionError, FrameInvalid):
-            status = await self.close()
-            if status == -signal.SIGPROF:
-                raise ChildOverran from None
-            raise ChildDied(f"the evaluator ended with status {status}") from None
+        if body is None:
+            status = self._transport.get_returncode()
+            raise ChildOverran if status == -signal.SIGPROF else ChildDied(f"it ended with status {status}")
+        try:
+            return decode(body)
+        except FrameInvalid as error:
+            raise ChildDied(str(error)) from None
 
-    async def close(self) -> int:
-        """End the child, if it has not ended by itself; return its exit status."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        if self._process.returncode is None:
-            try:
-                async with asyncio.timeout(0.1):
-                    await self._process.wait()
-            except TimeoutError:
-                self._process.kill()
-        return await self._process.wait()
+    async def close(self) -> None:
+        """End the child, if it has not ended by itself."""
+        self._transport.close()  # which kills it
+        await self._wire.gone
+
+
+class _Wire(asyncio.SubprocessProtocol):
+    """Puts together what comes out of a child: a body at a time, or None when there is no child any more."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._came = bytearray()
+        self._answer: asyncio.Future[bytes | None] | None = None
+        self.gone: asyncio.Future[None] = loop.create_future()
+
+    def expect(self) -> "asyncio.Future[bytes | None]":
+        """The next body that comes."""
+        self._answer = self._loop.create_future()
+        if self.gone.done():
+            self._answer.set_result(None)
+        return self._answer
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._came += data
+        if len(self._came) < LENGTH.size:
+            return
+        try:
+            end = LENGTH.size + body_length(bytes(self._came[: LENGTH.size]))
+        except FrameInvalid:
+            end = LENGTH.size  # which leaves an empty body, and that is no frame
+        if len(self._came) >= end:
+            body = bytes(self._came[LENGTH.size : end])
+            self._came.clear()
+            self._tell(body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone.set_result(None)
+        self._tell(None)
+
+    def _tell(self, body: bytes | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(body)
 
 
 def _cannot_start(reason: str) -> EvaluatorUnavailable:

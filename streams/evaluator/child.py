@@ -13,16 +13,13 @@ import sys
 from typing import BinaryIO, Final
 
 from streams.evaluator import cel_operations
-from streams.evaluator.frames import LENGTH, FrameInvalid, Header, body_length, decode, encode
+from streams.evaluator.frames import LENGTH, READY, FrameInvalid, Header, body_length, decode, encode
 from streams.evaluator.operations import LoadedSchemas, Operation, Refused, SchemaUnknown, perform
 
 OPERATIONS: Final[dict[str, Operation]] = {**cel_operations.OPERATIONS}
 
 ERROR_BYTES: Final = 1 << 20
 """What libraries may write to the standard error, which is a file."""
-
-READY: Final = "ready"
-"""The request that only asks whether the child is there."""
 
 NEEDS_MEMORY: Final = "it needs more memory than it is given"
 

@@ -9,6 +9,7 @@ from streams.evaluator.channel import CALL_SECONDS, MEMORY_BYTES, Channel, Child
 from streams.evaluator.evaluators import Digests, OperationsEvaluator
 from streams.evaluator.frames import FrameInvalid, Header
 from streams.evaluator.operations import Refused
+from streams.evaluator.turns import Turns
 from streams.workflow.descriptors import SchemaSet
 
 
@@ -16,7 +17,8 @@ class ChildEvaluator(OperationsEvaluator):
     """Evaluates in children, each of which is started at its first use and again after it has ended.
 
     A request may use *seconds* of processor time and *memory_bytes* of address space. One that ends its child fails;
-    the next one has a new child. Callers take turns, in the order in which they came.
+    the next one has a new child. Callers take turns, those of one schema in order, and the schemas one after the other:
+    a workflow with slow expressions holds up the others by one at a time.
     """
 
     def __init__(
@@ -30,7 +32,7 @@ class ChildEvaluator(OperationsEvaluator):
         self._seconds = seconds
         self._memory_bytes = memory_bytes
         self._python = python
-        self._turns = asyncio.Semaphore(children)
+        self._turns = Turns(children)
         self._idle: list[Channel] = []
         self._channels: set[Channel] = set()
         self._digests = Digests()
@@ -39,14 +41,14 @@ class ChildEvaluator(OperationsEvaluator):
     async def ask(
         self, schemas: SchemaSet, request: Header, blobs: Sequence[bytes] = ()
     ) -> tuple[Header, Sequence[bytes]]:
-        await self._turns.acquire()
+        await self._turns.take(self._digests.of(schemas))
         # A task of its own, with the turn: a caller who gives up leaves no half of an exchange to the next one.
         task = asyncio.create_task(self._asked(schemas, request, blobs))
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     def _ended(self, task: "asyncio.Task[tuple[Header, Sequence[bytes]]]") -> None:
-        self._turns.release()
+        self._turns.give_back()
         if not task.cancelled():
             task.exception()  # whoever asked may be gone
 
@@ -75,7 +77,7 @@ class ChildEvaluator(OperationsEvaluator):
         try:
             answer, answered = await self._answer(channel, schemas, request, blobs)
         except ChildOverran:
-            self._channels.discard(channel)
+            await self._drop(channel)
             raise Refused(f"it takes over {self._seconds:g} s of processor time") from None
         except FrameInvalid as error:
             self._idle.append(channel)

@@ -12,6 +12,9 @@ from typing import Any, Final
 Header = dict[str, Any]
 
 MAX_FRAME_BYTES: Final = 64 << 20
+READY: Final = "ready"
+"""The request that only asks whether the child is there."""
+
 LENGTH: Final = struct.Struct(">I")
 
 
@@ -38,16 +41,16 @@ def body_length(prefix: bytes) -> int:
 
 def decode(body: bytes) -> tuple[Header, list[bytes]]:
     """The header and the byte strings of a frame without its length. Raises FrameInvalid."""
-    (length,) = LENGTH.unpack_from(body)
-    at = LENGTH.size + length
     try:
+        (length,) = LENGTH.unpack_from(body)
+        at = LENGTH.size + length
         header = json.loads(body[LENGTH.size : at])
         lengths = header.pop("blobs")
         blobs = []
         for size in lengths:
             blobs.append(body[at : at + size])
             at += size
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise FrameInvalid(f"the frame cannot be read: {error}") from None
     if at != len(body):
         raise FrameInvalid("the frame's parts do not add up to it")
