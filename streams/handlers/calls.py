@@ -111,7 +111,9 @@ class HandlerCalls:
                 return await asyncio.shield(call.result)
         except TimeoutError:
             self._leave(call)
-            raise HandlerOverdue(f"the handler of {served.declaration.name} did not end within {seconds:g} s") from None
+            raise HandlerOverdue(
+                f"the handler of {served.declaration.name} did not end within {seconds:.3g} s"
+            ) from None
         except asyncio.CancelledError:
             self._leave(call)
             raise

@@ -18,6 +18,7 @@ from streams.handlers.frames import packed, read_frame
 from streams.handlers.values import Given, Served
 from streams.settings import child_environment
 
+_VOICELESS_SECONDS: Final = 1.0
 _CHILD: Final = Path(__file__).with_name("child.py")
 
 
@@ -42,10 +43,8 @@ class Children:
             response = await child.call(served, given, context)
             kept = not self._closed
             return response
-        except HandlerDied:
-            raise
         except StepFailed:
-            kept = not self._closed
+            kept = not self._closed and not child.gone
             raise
         finally:
             if kept:
@@ -82,6 +81,8 @@ class _Child:
     def __init__(self, process: Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
+        self.gone = False
+        """Whether it has ended by itself."""
         self._process = process
         self._stdin = process.stdin
         self._stdout = process.stdout
@@ -111,8 +112,8 @@ class _Child:
                     return blob
                 await self._heard(header, schema, context)
         except (asyncio.IncompleteReadError, ConnectionError, ValueError):
-            self._kill()  # dead already, as a rule; else it has lost its voice
-            status = await self._process.wait()
+            self.gone = True
+            status = await self._status()
             name = served.declaration.name
             text = f"the process of the handler of {name} {ended(status)}, in try {context.attempt}"
             raise HandlerDied(text) from None
@@ -134,6 +135,14 @@ class _Child:
         self._kill()
         self._stdin.close()
         await asyncio.shield(self._process.wait())
+
+    async def _status(self) -> int:
+        """How it ended. One that lives on without a voice is killed; a dead one is not, since that would reap it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_VOICELESS_SECONDS):
+                return await self._process.wait()
+        self._kill()
+        return await self._process.wait()
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
