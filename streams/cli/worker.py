@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Awaitable
 from typing import NoReturn
 
@@ -13,16 +14,25 @@ from streams.settings import load_settings, quiet_grpc
 
 
 @click.command()
-def worker() -> None:
+@click.option(
+    "--handlers",
+    multiple=True,
+    metavar="MODULE",
+    help="Serve the handlers in Python of this module; may be repeated. Else those of HANDLERS. Found from here, too.",
+)
+def worker(handlers: tuple[str, ...]) -> None:
     """Run a worker: intake, runs, relay and web, or the ROLES of the settings.
 
     SIGTERM drains: calls in flight get DRAIN_GRACE_SECONDS, then the runs are released for other workers. A second
     SIGTERM ends the grace. The process exits 75 when it gave up and wants to be started again.
     """
-    settings = load_settings()
+    settings = load_settings(**({"handlers": handlers} if handlers else {}))
     settings.require_for_roles()
     set_up_logging(settings.log_format, settings.log_level)
     quiet_grpc()
+    if os.getcwd() not in sys.path:
+        # As with `python -m`: modules of handlers stand beside where the worker is started, as a rule.
+        sys.path.insert(0, os.getcwd())
     from streams.worker import run_worker
 
     uvloop.run(_run(run_worker(settings)))

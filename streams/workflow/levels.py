@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from streams.workflow.names import HANDLER_TARGET
+from streams.workflow.names import is_served_in_process
 
 ENGINE_LEVEL: Final = 2
 """Raised whenever a definition can say something that older engines do not know. A worker claims only what it knows."""
@@ -37,4 +37,4 @@ def level_of(document: Mapping[str, object]) -> int:
 
 
 def _is_newer(step: Mapping[str, object]) -> bool:
-    return not _STEP_KEYS_OF_2.isdisjoint(step) or step.get("target") == HANDLER_TARGET
+    return not _STEP_KEYS_OF_2.isdisjoint(step) or is_served_in_process(str(step.get("target")))

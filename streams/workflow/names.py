@@ -70,6 +70,11 @@ def is_job_target(target: str) -> bool:
     return _JOB_TARGET.fullmatch(target) is not None
 
 
+def is_served_in_process(target: str) -> bool:
+    """Whether *target*, as a step names it, is a handler's or a job type's: nothing leaves the worker."""
+    return target == HANDLER_TARGET or is_job_target(target)
+
+
 def _is_ipv6(text: str) -> bool:
     try:
         ipaddress.IPv6Address(text)

@@ -4,11 +4,12 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from uuid import UUID
 
 import pytest
 
+from streams.handlers.jobs import job_definition
 from tests.driver.python_steps import STEPS, asking, calling
 from tests.driver.world import World, until
 from tests.handlers.steps import SEEN
@@ -270,3 +271,42 @@ async def test_threads_of_handlers_are_not_those_of_the_loops_default_pool(world
         SEEN.gate.set()
         for job_id in jobs:
             await world.until_status(job_id, "COMPLETED")
+
+
+@pytest.fixture
+async def reindex(world: World) -> Callable[[str], Awaitable[UUID]]:
+    """Ask for a run of the job type `reindex`, with an input of this JSON text."""
+
+    async def ask(given: str) -> UUID:
+        return await world.run(job_definition("reindex"), input=given)
+
+    return ask
+
+
+async def test_a_job_type_takes_json_and_returns_json(world: World, reindex: Callable[[str], Awaitable[UUID]]) -> None:
+    job_id = await reindex('{"deep": [1, 2.5, {"a": null}], "big": 9007199254740991, "text": "ä"}')
+    nothing = await reindex('{"do": "nothing"}')
+    empty = await reindex("{}")
+
+    async with world.worker(handlers=HANDLERS):
+        row = await world.until_status(job_id, "COMPLETED")
+        assert (await world.until_status(nothing, "COMPLETED"))["result"] == {"value": None}
+        assert (await world.until_status(empty, "COMPLETED"))["result"]["value"]["given"] == {}
+
+    given = {"deep": [1, 2.5, {"a": None}], "big": 9007199254740991, "text": "ä"}
+    assert row["result"] == {"value": {"given": given, "pages": 3}}
+    assert await world.log(job_id) == ["ACCEPTED", "STEP_CHECKPOINT job", "COMPLETED"]
+
+
+async def test_what_a_job_returns_that_is_no_json_fails_its_run_naming_the_field(
+    world: World, reindex: Callable[[str], Awaitable[UUID]]
+) -> None:
+    errors = {
+        '{"do": "nan"}': "WORKFLOW: what the job returned is not JSON: /value/ratio",
+        '{"do": "a set"}': "WORKFLOW: what the job returned is not JSON: /value",
+    }
+    jobs = {given: await reindex(given) for given in errors}
+
+    async with world.worker(handlers=HANDLERS):
+        for given, error in errors.items():
+            assert error in (await world.until_status(jobs[given], "FAILED"))["error"]
