@@ -88,8 +88,12 @@ class Fleet:
         }
         return {name: str(value) for name, value in settings.items()}
 
-    def start(self, name: str, *, shift_seconds: float = 0, zone: str = "", **changes: object) -> WorkerProcess:
-        """Start a worker process and do not wait for it; see `WorkerProcess.ready`. Its clock may be wrong."""
+    def start(self, name: str, **changes: object) -> WorkerProcess:
+        """Start a worker process and do not wait for it; see `WorkerProcess.ready`."""
+        return self.start_by_clock(name, 0, "", **changes)
+
+    def start_by_clock(self, name: str, shift_seconds: float, zone: str, **changes: object) -> WorkerProcess:
+        """The same with a clock that is so far ahead, and the local time of *zone*."""
         settings, number = self.settings(name, **changes), len(self.workers)
         worker = start_worker(settings, self.folder, self.guard, number=number, shift_seconds=shift_seconds, zone=zone)
         self.workers.append(worker)

@@ -85,9 +85,9 @@ async def workers_that_disagree(fleet: Fleet) -> list[WorkerProcess]:
     await fleet.store(tokenize_thrice(), "flaky")
     settings = {"lease_seconds": LEASE_SECONDS, "backoff_base_seconds": BASE_SECONDS}
     workers = [
-        fleet.start("ahead", shift_seconds=OFF_SECONDS, **settings),
-        fleet.start("behind", shift_seconds=-OFF_SECONDS, **settings),
-        fleet.start("elsewhere", zone=ZONE, **settings),
+        fleet.start_by_clock("ahead", OFF_SECONDS, "", **settings),
+        fleet.start_by_clock("behind", -OFF_SECONDS, "", **settings),
+        fleet.start_by_clock("elsewhere", 0, ZONE, **settings),
     ]
     for worker, off_seconds in zip(workers, (OFF_SECONDS, -OFF_SECONDS, -3 * 3_600), strict=True):
         await worker.ready()
