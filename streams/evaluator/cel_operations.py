@@ -72,8 +72,12 @@ class _Environments:
 def check(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
     """Compile `source` over `variables`, full message names or DYN by name: its `type`, and what it `reads`."""
     program, reads = schema.part(_Environments).compiled(request["source"], _sorted(request["variables"]))
+    try:
+        name = program.return_type().name()
+    except RuntimeError as error:
+        raise Refused(_one_line(str(error))) from None
     # What an Any holds is known with the data only; the engine calls that an error.
-    return {"type": re.sub(r"\bERROR\b", "DYN", program.return_type().name()), "reads": sorted(reads)}, ()
+    return {"type": re.sub(r"\bERROR\b", "DYN", name), "reads": sorted(reads)}, ()
 
 
 def evaluate(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
