@@ -59,7 +59,7 @@ async def check_expression(
         ExpressionRefused: it does not compile, gives another type, or is over a limit; the text says so.
         EvaluatorUnavailable: this machine could not check it now.
     """
-    size = len(source.encode())
+    size = len(source.encode(errors="surrogatepass"))
     if size > MAX_EXPRESSION_BYTES:
         raise ExpressionRefused(f"the expression has {size:,} bytes, over the limit of {MAX_EXPRESSION_BYTES:,}")
     variables = {name: descriptor.full_name if descriptor is not None else DYN for name, descriptor in scope.items()}

@@ -21,8 +21,7 @@ from streams.workflow.rule_text import RuleInvalid
 _LIST: Final = re.compile(r"LIST<(?P<item>.*)>")
 _MAP: Final = re.compile(r"MAP<(?P<key>[^,]*), (?P<value>.*)>")
 
-# The checker tells an Any's type as ERROR; what it holds is known with the data only.
-_UNKNOWN: Final = frozenset({DYN, "ERROR", "NULL"})
+_ANYTHING: Final = frozenset({DYN, "NULL"})
 
 
 class Assignment:
@@ -36,7 +35,7 @@ class Assignment:
 
     def check(self, type_name: str) -> None:
         """Raise RuleInvalid when no value of that static type can be written here."""
-        if type_name in _UNKNOWN:
+        if type_name in _ANYTHING:
             return
         held = self._place.held
         if match := _LIST.fullmatch(type_name):
@@ -55,7 +54,7 @@ class Assignment:
             self._check_element(type_name, held.element)
 
     def _check_element(self, type_name: str, target: ElementType) -> None:
-        if type_name in _UNKNOWN:
+        if type_name in _ANYTHING:
             return
         if _LIST.fullmatch(type_name):
             fits = target.name in (VALUE, LIST_VALUE)
