@@ -30,6 +30,8 @@ class Look:
     Attributes:
         at: When it was asked, on the monotonic clock.
         expires_in: In how many seconds from then the next lease runs out, negative when it has; None: nothing runs.
+        comes_due_in: In how many seconds something happens by itself to a run that nobody holds, negative when it is to
+            happen now: a wait ends, an answer or the whole run is overdue, somebody is reminded. None: nothing will.
         is_due: Whether any queued run is due, whatever it waits for.
         queued: How many runs are due and wait for a worker, counted up to a limit, at most `COUNT_SECONDS` before.
         held_letters: How many dead letters are held for their schema, counted like that.
@@ -38,6 +40,7 @@ class Look:
 
     at: float
     expires_in: float | None
+    comes_due_in: float | None
     is_due: bool
     queued: int
     held_letters: int
@@ -91,7 +94,8 @@ class Looks:
             row |= {"queued": last.queued, "held_letters": last.held_letters, "ready_letters": last.ready_letters}
         else:
             self._counted_at = at
-        return Look(at, row["expires_in"], row["is_due"], row["queued"], row["held_letters"], row["ready_letters"])
+        names = ("expires_in", "comes_due_in", "is_due", "queued", "held_letters", "ready_letters")
+        return Look(at, *(row[name] for name in names))
 
     async def _rows(self, **params: object) -> list[dict[str, Any]]:
         return await self._database.rows("looks/look", params)

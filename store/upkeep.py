@@ -3,15 +3,16 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from schemas.errors import StoreUnavailable
 from store.database import CommitPoint, Database, passes
-from store.looks import Looks
+from store.due import Due
+from store.looks import Look, Looks
 from store.notify import READY, RELAY, OnCommitted
 
-_IDLE_SECONDS: Final = 15.0
+_IDLE_SECONDS: Final = 20.0
 _BUSY_SECONDS: Final = 1.0
 _AT_ONCE_SECONDS: Final = 0.01
 
@@ -22,18 +23,26 @@ _log = logging.getLogger(__name__)
 class Swept:
     """What one sweep did and found.
 
-    `expired` runs were queued again and `dead` ones given up as DEAD. The next sweep is due in `next_look_seconds`: at
-    the earliest lease end, after 1 s while anything runs, else after 15 s. `is_due`: some queued run is due.
+    `expired` runs were queued again and `dead` ones given up as DEAD. Of runs whose time had come, the waits of `woken`
+    ones ended, `overdue` ones failed, and of `reminded` ones it was told again that they wait. The next sweep is due
+    in `next_look_seconds`: at the earliest lease end or when the next run's time comes, after 1 s while anything runs,
+    else after 20 s. `is_due`: some queued run is due.
     """
 
     expired: int
     dead: int
     next_look_seconds: float
     is_due: bool
+    woken: int = 0
+    overdue: int = 0
+    reminded: int = 0
 
 
 class Upkeep:
-    """Takes runs back from holders that vanished. Any number of workers may do so at once."""
+    """Takes runs back from holders that vanished, and moves on those whose time has come.
+
+    Any number of workers may do so at once.
+    """
 
     def __init__(
         self,
@@ -49,10 +58,11 @@ class Upkeep:
         """*max_lost_leases*: a run whose claims expired this often, one after the other, becomes DEAD.
 
         *looks* are those that others of this process share. *commit_point* is awaited at `expire.before_commit` and
-        `expire.after_commit`.
+        `expire.after_commit`, and as `Due` says.
         """
         self._database = database
         self._looks = looks or Looks(database)
+        self._due = Due(database, on_committed=on_committed, commit_point=commit_point)
         self._patience_seconds = lease_seconds / 2
         self._ceiling = max_lost_leases
         self._on_committed = on_committed
@@ -64,7 +74,8 @@ class Upkeep:
     async def sweep(self, *, limit: int = 100) -> Swept:
         """Expire up to *limit* leases that ran out: their runs are queued again in their old place, or become DEAD.
 
-        After an outage nothing is expired for half a lease: the holders could not renew, and are not to blame.
+        As many runs whose time has come are moved on, see `Due`. After an outage nothing is expired for half a lease:
+        the holders could not renew, and are not to blame.
 
         Raises:
             StoreUnavailable: sweep again; what was expired stays so.
@@ -72,16 +83,34 @@ class Upkeep:
         try:
             look = await self._looks.look()
             self._came_back()
-            if look.expires_in is None:
-                return Swept(0, 0, _IDLE_SECONDS, look.is_due)
-            if look.expires_in > 0:
-                return Swept(0, 0, min(look.expires_in + _AT_ONCE_SECONDS, _BUSY_SECONDS), look.is_due)
-            if self._clock() < self._not_before:
-                return Swept(0, 0, _BUSY_SECONDS, look.is_due)
-            return await self._expire(limit, look.is_due)
+            swept = await self._expired(look, limit)
+            return await self._settled(look, swept, limit)
         except StoreUnavailable:
             self._away = True
             raise
+
+    async def _expired(self, look: Look, limit: int) -> Swept:
+        if look.expires_in is None:
+            return Swept(0, 0, _IDLE_SECONDS, look.is_due)
+        if look.expires_in > 0:
+            return Swept(0, 0, min(look.expires_in + _AT_ONCE_SECONDS, _BUSY_SECONDS), look.is_due)
+        if self._clock() < self._not_before:
+            return Swept(0, 0, _BUSY_SECONDS, look.is_due)
+        return await self._expire(limit, look.is_due)
+
+    async def _settled(self, look: Look, swept: Swept, limit: int) -> Swept:
+        if look.comes_due_in is None:
+            return swept
+        if look.comes_due_in > 0:
+            return replace(swept, next_look_seconds=min(swept.next_look_seconds, look.comes_due_in + _AT_ONCE_SECONDS))
+        settled = await self._due.settle(limit=limit)
+        return replace(
+            swept,
+            next_look_seconds=min(swept.next_look_seconds, _AT_ONCE_SECONDS if settled.more else _BUSY_SECONDS),
+            woken=settled.woken,
+            overdue=settled.overdue,
+            reminded=settled.reminded,
+        )
 
     def _came_back(self) -> None:
         if self._away:

@@ -43,10 +43,14 @@ class Metrics:
         )
         self.leases_lost = self._counter("leases_lost_total", "Runs this process held and lost to another claim.")
         self.expired = self._counter("expired_leases_total", "Leases that housekeeping found expired.", "outcome")
+        self.due = self._counter(
+            "due_runs_total", "Runs whose time had come, by what happened: wake, overdue, remind.", "move"
+        )
         self.relay_published = self._counter("relay_published_total", "Records published and acknowledged.", "kind")
         self.relay_failures = self._counter("relay_failures_total", "Records that failed by themselves.", "kind")
         self.relay_backlog = self._gauge("relay_backlog", "Rows waiting in the relay queue, when last counted.")
         self.relay_blocked = self._gauge("relay_blocked_keys", "Keys blocked after ten failures of one record.")
+        self.relay_in_flight = self._gauge("relay_in_flight", "Records handed to Kafka and not acknowledged yet.")
         self.relay_shards = self._gauge("relay_shards", "Relay shards this process holds.")
         self.queued_runs = self._gauge("queued_runs", "Due queued runs, counted up to a limit.")
         self.runs_pruned = self._counter("runs_pruned_total", "Settled runs deleted after PRUNE_AFTER_SECONDS.")

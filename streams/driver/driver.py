@@ -88,6 +88,7 @@ class Driver:
             metrics=metrics,
             stopping=lambda: self._drain.begun,
             put_off=lambda seconds: self._claims.wake_after(seconds),
+            due_in=lambda seconds: self._housekeeping.look_after(seconds),
         )
         self._claims = Claims(
             leases=leases,

@@ -16,7 +16,8 @@ from schemas.errors import (
 )
 from schemas.text import readable
 from streams.driver.backoff import Backoff
-from streams.workflow.runner import Completed, Parked
+from streams.workflow.retry import DEFAULT_RETRY, RetryPolicy
+from streams.workflow.runner import Asleep, Completed, Parked
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +60,39 @@ class Drop:
     why: str
 
 
-Written = Completed | Parked | Retry | GiveUp | Fail | Release
+Written = Completed | Parked | Asleep | Retry | GiveUp | Fail | Release
 Ending = Written | Drop
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """The try during which a segment failed: the step in hand, the number of the try, and the most there may be."""
+    """The try in which a segment failed: the step in hand, the number of the try, the most of them, and its policy."""
 
     step: str | None
     number: int
     most: int
+    retry: RetryPolicy = DEFAULT_RETRY
 
 
-def ending_of(error: Exception, at: Try, backoff: Backoff, *, may_write: bool) -> Ending:
+def ending_of(error: Exception, at: Try, backoff: Backoff, *, may_write: bool, too_late: str | None = None) -> Ending:
     """Return what follows from a segment that ended with *error*.
 
     *may_write* False means that the run is no longer this process's. An error that nobody expected fails the run at
-    once, as WORKFLOW: repeating it would repeat its side effects.
+    once, as WORKFLOW: repeating it would repeat its side effects. *too_late* is set once the run's own deadline has
+    passed, and says so: nothing is tried again then, nor handed back.
     """
     text = readable(str(error))
     match error:
         case LeaseLost():
             return Drop(text)
         case SegmentInterrupted():
-            return Release(text) if may_write else Drop(text)
+            if not may_write:
+                return Drop(text)
+            return Release(text) if too_late is None else Fail(at.step, too_late)
         case StoreUnavailable() | EvaluatorUnavailable():
             return Release(text, backoff.delay_seconds(1))
-        case StepFailed(retryable=True):
-            return _after_failed_try(error, at, backoff, text)
+        case StepFailed() if at.retry.retries(error):
+            return _after_failed_try(error, at, backoff, text) if too_late is None else Fail(at.step, too_late)
         case StepFailed():
             return Fail(error.step or None, text)
         case InputInvalid():
@@ -103,5 +108,5 @@ def ending_of(error: Exception, at: Try, backoff: Backoff, *, may_write: bool) -
 def _after_failed_try(error: StepFailed, at: Try, backoff: Backoff, text: str) -> Retry | GiveUp:
     if at.number >= at.most:
         return GiveUp(at.step, text)
-    asked = error.after_seconds if isinstance(error, HandlerRetry) else None
+    asked = error.after_seconds if isinstance(error, HandlerRetry) else at.retry.delay_seconds(at.number)
     return Retry(at.step, text, backoff.delay_seconds(at.number) if asked is None else asked)

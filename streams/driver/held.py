@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from math import inf
 from typing import TypeVar
 from uuid import UUID
 
@@ -23,11 +24,12 @@ class Cause(StrEnum):
     OVERDUE = "its lease could not be renewed in time"
     RESTORED = "the database was put back to an earlier state"
     DRAINED = "this worker is stopping"
+    TOO_LATE = "its deadline has passed"
 
     @property
     def may_write(self) -> bool:
-        """Whether the run may still be handed back; else nothing more is written for it."""
-        return self in (Cause.OVERDUE, Cause.DRAINED)
+        """Whether the run may still be handed back, or ended; else nothing more is written for it."""
+        return self in (Cause.OVERDUE, Cause.DRAINED, Cause.TOO_LATE)
 
 
 class Holding:
@@ -49,6 +51,11 @@ class Holding:
         """Give the reserved permit back, if it is still there: it is never held while waiting for anything else."""
         if (permit := self.take_permit()) is not None:
             permit.release()
+
+    def seconds_to_deadline(self) -> float:
+        """Seconds to the run's deadline by the database's clock, negative once it has passed; endless without one."""
+        deadline_at = self.run.claim.deadline_at
+        return inf if deadline_at is None else (deadline_at - self.run.database_time()).total_seconds()
 
     def interrupt(self, cause: Cause) -> None:
         """Stop the work that `interruptible` runs, now or as soon as it begins. The first cause stands."""
@@ -83,7 +90,7 @@ class Holding:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Interrupt once the lease has not been renewed in time, whatever the database says meanwhile."""
+        """Interrupt once the lease has not been renewed in time, or the run's deadline has passed."""
         self._look_at_limit()
         try:
             yield
@@ -93,11 +100,13 @@ class Holding:
                 self._timer = None
 
     def _look_at_limit(self) -> None:
-        left = self.run.held_until - time.monotonic()
+        left, to_deadline = self.run.held_until - time.monotonic(), self.seconds_to_deadline()
         if left <= 0:
             self.interrupt(Cause.OVERDUE)
+        elif to_deadline <= 0:
+            self.interrupt(Cause.TOO_LATE)
         else:
-            self._timer = asyncio.get_running_loop().call_later(left, self._look_at_limit)
+            self._timer = asyncio.get_running_loop().call_later(min(left, to_deadline), self._look_at_limit)
 
 
 class Held:

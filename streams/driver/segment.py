@@ -15,13 +15,15 @@ from streams.driver.handled import Handlers, HandlerSteps
 from streams.driver.held import Holding
 from streams.driver.patience import until_answered
 from streams.driver.permits import Permit, Permits
+from streams.driver.step_records import step_record
 from streams.logs import logged_as
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
 from streams.workflow import runner
 from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import Plan
-from streams.workflow.runner import CallRequest, Completed, Parked, run_segment
+from streams.workflow.retry import DEFAULT_RETRY
+from streams.workflow.runner import Asleep, CallRequest, Completed, Parked, run_segment
 
 PERMIT_WAIT_SECONDS: Final = 1.0
 
@@ -31,7 +33,8 @@ class Surroundings:
     """What every segment of a process works with.
 
     `patience_seconds` is how long one answer of the store is waited for while a run is held; `stopping` says whether no
-    further call may begin. `put_off` is told the seconds after which a run that was put off is due.
+    further call may begin. `put_off` is told the seconds after which a run that was put off is due, and `due_in` those
+    after which something happens to one that was parked.
     """
 
     moves: Moves
@@ -45,6 +48,7 @@ class Surroundings:
     metrics: Metrics
     stopping: Callable[[], bool]
     put_off: Callable[[float], None]
+    due_in: Callable[[float], None]
 
 
 class Segment:
@@ -61,8 +65,8 @@ class Segment:
         self._done = len(holding.run.claim.checkpoints)
         self._handler_steps = HandlerSteps(holding.run, around.handlers)
 
-    async def run(self) -> Completed | Parked:
-        """Work on until the run is complete or parked.
+    async def run(self) -> Completed | Parked | Asleep:
+        """Work on until the run is complete, parked or asleep.
 
         Raises:
             SegmentInterrupted: stopped from outside, no permit within a second, or a target not served here.
@@ -88,6 +92,7 @@ class Segment:
                 checkpoint=self._checkpoint,
                 clock=time.monotonic,
                 evaluator=self.around.evaluator,
+                now=self.holding.run.database_time,
             )
 
     @property
@@ -95,8 +100,10 @@ class Segment:
         """The try that is going on."""
         run = self.holding.run
         steps = self._plan.steps if self._plan is not None else ()
-        step = steps[self._done].name if self._done < len(steps) else None
-        return Try(step, run.try_of(step), run.claim.max_attempts)
+        in_hand = steps[self._done] if self._done < len(steps) else None
+        step = in_hand.name if in_hand is not None else None
+        retry = in_hand.retry if in_hand is not None else DEFAULT_RETRY
+        return Try(step, run.try_of(step), retry.attempts or run.claim.max_attempts, retry)
 
     async def _call(self, request: CallRequest) -> bytes:
         claim = self.holding.run.claim
@@ -106,6 +113,7 @@ class Segment:
             if self.around.stopping():
                 raise SegmentInterrupted("this worker is stopping")
             left = max(0.0, request.timeout_seconds - (time.monotonic() - asked_at))
+            left = min(left, self.holding.seconds_to_deadline())
             context = CallContext(claim.job_id, self.holding.run.try_of(request.step), claim.trace_context)
             with logged_as(step=request.step):
                 return await self._measured(replace(request, timeout_seconds=left), context, permit)
@@ -148,13 +156,17 @@ class Segment:
 
     async def _checkpoint(self, checkpoint: runner.StoredCheckpoint, next_target: str) -> None:
         stored = StoredCheckpoint(checkpoint.step_index, checkpoint.step, checkpoint.skipped, checkpoint.response)
-        moves = self.around.moves
+        moves, composed = self.around.moves, checkpoint.record
+        record = None
+        if composed is not None:
+            record = step_record(self.holding.run, checkpoint.step, checkpoint.step_index, composed)
         if (transaction := self._handler_steps.take_transaction()) is not None:
             # Without an answer the handler's writes are gone, and it has to run again: there is nothing to repeat.
             await moves.checkpoint(self.holding.run, stored, transaction=transaction)
         else:
             await until_answered(
-                lambda: moves.checkpoint(self.holding.run, stored), for_seconds=self.around.patience_seconds
+                lambda: moves.checkpoint(self.holding.run, stored, record=record),
+                for_seconds=self.around.patience_seconds,
             )
         self._done += 1
         self.target = next_target

@@ -1,15 +1,25 @@
 """Work on one claimed run, and the one move that ends it."""
 
 import logging
+from datetime import UTC
 from typing import Final
 
-from schemas.errors import ContractError, LeaseLost, MoveRefused, StoreUnavailable, WorkerError, WorkflowBroken
+from schemas.errors import (
+    ContractError,
+    FailureKind,
+    LeaseLost,
+    MoveRefused,
+    StoreUnavailable,
+    WorkerError,
+    WorkflowBroken,
+)
 from streams.driver.endings import Drop, Ending, Fail, GiveUp, Release, Retry, Written, ending_of
 from streams.driver.held import Holding
 from streams.driver.patience import until_answered
 from streams.driver.segment import Segment, Surroundings
+from streams.driver.step_records import step_record
 from streams.logs import logged_as
-from streams.workflow.runner import Completed, Parked
+from streams.workflow.runner import Asleep, Completed, Parked
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +49,20 @@ async def _worked(segment: Segment) -> Ending:
         return await holding.interruptible(segment.run)
     except Exception as error:  # noqa: BLE001  # the edge of one run: every error is an ending, most by their own kind
         may_write = holding.cause is None or holding.cause.may_write
-        ending = ending_of(error, segment.now, segment.around.backoff, may_write=may_write)
+        too_late = _too_late(holding)
+        ending = ending_of(error, segment.now, segment.around.backoff, may_write=may_write, too_late=too_late)
         with logged_as(step=segment.now.step):
             _log(ending, error)
         return ending
+
+
+def _too_late(holding: Holding) -> str | None:
+    """What the run fails with once its own deadline has passed, in the words of housekeeping; None before that."""
+    deadline_at = holding.run.claim.deadline_at
+    if deadline_at is None or holding.seconds_to_deadline() > 0:
+        return None
+    by = deadline_at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+    return f"{FailureKind.DEADLINE}: the run was not done by {by}Z (runDeadlineMs)"
 
 
 async def _settled(segment: Segment, ending: Ending) -> None:
@@ -68,11 +88,24 @@ async def _settled(segment: Segment, ending: Ending) -> None:
         failed = Fail(None, f"WORKFLOW: how the run ended cannot be stored: {error}")
         result, instead = "refused", Release(str(error), _REFUSED_SECONDS) if isinstance(ending, Fail) else failed
     else:
-        if isinstance(ending, Retry | Release) and ending.delay_seconds > 0:
-            segment.around.put_off(ending.delay_seconds)
+        _look_again(segment, ending)
     metrics.moves.labels(_MOVE_NAMES[type(ending)], result).inc()
     if instead is not None:
         await _settled(segment, instead)
+
+
+def _look_again(segment: Segment, ending: Written) -> None:
+    """Have this process look when the run is due, and not only when it would have looked anyway."""
+    match ending:
+        case Retry(delay_seconds=delay) | Release(delay_seconds=delay) if delay > 0:
+            segment.around.put_off(delay)
+        case Parked(patience=patience):
+            for milliseconds in (patience.remind_after_ms, patience.answer_within_ms):
+                if milliseconds is not None:
+                    segment.around.due_in(milliseconds / 1000)
+        case Asleep(at=at, after_ms=after_ms):
+            seconds = (at - segment.holding.run.database_time()).total_seconds() if at is not None else 0.0
+            segment.around.due_in(seconds if after_ms is None else after_ms / 1000)
 
 
 async def _move(segment: Segment, ending: Written) -> None:
@@ -80,8 +113,10 @@ async def _move(segment: Segment, ending: Written) -> None:
     match ending:
         case Completed(result=result, verdict=verdict):
             await moves.complete(run, result=result, verdict=verdict)
-        case Parked(step=step, step_index=index, request=request, resume_target=resume_target):
-            await moves.park(run, step=step, step_index=index, request=request, resume_target=resume_target)
+        case Parked():
+            await _park(segment, ending)
+        case Asleep(step=step, resume_target=resume_target, at=at, after_ms=after_ms):
+            await moves.park_until(run, step=step, resume_target=resume_target, at=at, after_ms=after_ms)
         case Retry(step=step, error=text, delay_seconds=delay):
             await moves.retry(run, step=step, target=target, error=text, delay_seconds=delay)
         case GiveUp(step=step, error=text):
@@ -92,9 +127,26 @@ async def _move(segment: Segment, ending: Written) -> None:
             await moves.release(run, target=target, delay_seconds=delay)
 
 
+async def _park(segment: Segment, parked: Parked) -> None:
+    run, record = segment.holding.run, None
+    if parked.record is not None:
+        record = step_record(run, parked.step, parked.step_index, parked.record)
+    await segment.around.moves.park(
+        run,
+        step=parked.step,
+        step_index=parked.step_index,
+        request=parked.request,
+        resume_target=parked.resume_target,
+        answer_within_ms=parked.patience.answer_within_ms,
+        remind_after_ms=parked.patience.remind_after_ms,
+        record=record,
+    )
+
+
 _MOVE_NAMES: Final[dict[type[Ending], str]] = {
     Completed: "complete",
     Parked: "park",
+    Asleep: "park",
     Retry: "retry",
     GiveUp: "give_up",
     Fail: "fail",

@@ -14,10 +14,16 @@ from streams.workflow.document import ObjectReader
 from streams.workflow.findings import Findings
 from streams.workflow.json_values import check_json, shown
 from streams.workflow.levels import level_of
-from streams.workflow.limits import MAX_DOCUMENT_BYTES, MAX_NAME_LENGTH, MAX_RULES, MAX_STEPS, MAX_TYPE_NAME_LENGTH
+from streams.workflow.limits import (
+    MAX_DOCUMENT_BYTES,
+    MAX_NAME_LENGTH,
+    MAX_RULES,
+    MAX_STEPS,
+    MAX_TYPE_NAME_LENGTH,
+    MAX_WAIT_MS,
+)
 
 DEFAULT_DEADLINE_MS: Final = 30_000
-_UNSUPPORTED_ENVELOPE: Final = {"runDeadlineMs": "workflow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,8 @@ class OutputDefinition:
 class Definition:
     """A whole document. `input_type` None means the schema's default message; `output` None, the last response.
 
-    `engine_level` is the least that an engine must know to run it.
+    `run_deadline_ms` is how long a whole run may take, 0: as long as it likes. `engine_level` is the least that an
+    engine must know to run it.
     """
 
     name: str | None
@@ -47,6 +54,7 @@ class Definition:
     steps: tuple[StepDefinition, ...]
     output: OutputDefinition | None
     engine_level: int = 1
+    run_deadline_ms: int = 0
 
 
 def parse_definition(document: object) -> Definition:
@@ -100,8 +108,8 @@ def _read_envelope(envelope: ObjectReader, findings: Findings, engine_level: int
         steps=_read_steps(envelope, findings),
         output=_read_output(envelope, findings),
         engine_level=engine_level,
+        run_deadline_ms=envelope.milliseconds("runDeadlineMs", lowest=1, most=MAX_WAIT_MS),
     )
-    envelope.refuse(_UNSUPPORTED_ENVELOPE)
     envelope.refuse_unknown()
     rules = sum(step.rule_count for step in definition.steps) + (
         definition.output.rule_count if definition.output else 0

@@ -9,28 +9,28 @@ from typing import Final
 
 from streams.workflow.definition_cel import CelRuleDefinition, read_cel_rules, rule_count
 from streams.workflow.definition_fan_out import EdgeDefinition, FanOutDefinition, read_edge, read_fan_out
+from streams.workflow.definition_kinds import KINDS, AskDefinition, KindDefinition, read_kind
 from streams.workflow.document import ObjectReader, Path
 from streams.workflow.findings import Findings
 from streams.workflow.json_values import pointer_to, shown
 from streams.workflow.limits import MAX_NAME_LENGTH, MAX_TARGET_LENGTH, MAX_TYPE_NAME_LENGTH
+from streams.workflow.patience import ENDLESS, Patience, read_patience
+from streams.workflow.retry import DEFAULT_RETRY, RetryPolicy, read_retry
 
 EXTERNAL: Final = "external"
 _UNSUPPORTED: Final = {
     "structured": "structured",
     "validate": "workflow",
-    "publish": "workflow",
-    "ask": "workflow",
-    "wait": "workflow",
-    "retry": "workflow",
-    "answerWithinMs": "workflow",
-    "remindAfterMs": "workflow",
 }
-_OTHER_KINDS: Final = ("structured", "publish", "ask", "wait")
+_OTHER_KINDS: Final = ("structured", *KINDS)
 
 
 @dataclass(frozen=True, slots=True)
 class StepDefinition:
-    """One step as written. `deadline_ms` 0 inherits what is left of the segment's budget."""
+    """One step as written. `deadline_ms` 0 inherits what is left of the segment's budget.
+
+    `kind` is what it does instead of calling a method.
+    """
 
     name: str
     target: str
@@ -44,6 +44,9 @@ class StepDefinition:
     cel_rules: tuple[CelRuleDefinition, ...] = ()
     edge: EdgeDefinition | None = None
     fan_out: FanOutDefinition | None = None
+    kind: KindDefinition | None = None
+    retry: RetryPolicy = DEFAULT_RETRY
+    patience: Patience = ENDLESS
 
     @property
     def path(self) -> Path:
@@ -75,6 +78,7 @@ def read_step(step: object, index: int, findings: Findings) -> StepDefinition | 
     reader = ObjectReader(step, path, findings, step=name)
     reader.take("name")
     completion = _read_completion(reader)
+    kind = read_kind(reader)
     # What else can stand in for a method is refused below by its own name; its absence is then no second fault.
     calls = not any(reader.has(key) for key in _OTHER_KINDS)
     definition = StepDefinition(
@@ -90,6 +94,9 @@ def read_step(step: object, index: int, findings: Findings) -> StepDefinition | 
         cel_rules=read_cel_rules(reader, path, findings, step=name),
         edge=read_edge(reader, findings, step=name),
         fan_out=read_fan_out(reader, findings, step=name),
+        kind=kind,
+        retry=read_retry(reader, answered=completion == EXTERNAL),
+        patience=read_patience(reader, answered=completion == EXTERNAL or isinstance(kind, AskDefinition)),
     )
     reader.refuse(_UNSUPPORTED)
     reader.refuse_unknown()

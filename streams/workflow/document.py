@@ -71,19 +71,23 @@ class ObjectReader:
             self.fault(f"{key} must be true or false, not {shown(value)}", key)
         return value is True
 
-    def milliseconds(self, key: str, *, lowest: int | None = None) -> int:
-        """An integer member, from *lowest* to `MAX_DEADLINE_MS`; 0 when absent."""
+    def milliseconds(self, key: str, *, lowest: int | None = None, most: int = MAX_DEADLINE_MS) -> int:
+        """An integer member, from *lowest* to *most*; 0 when absent."""
         value = self.take(key)
         if key not in self._members:
             return 0
         if not isinstance(value, int) or isinstance(value, bool):
             self.fault(f"{key} must be an integer of milliseconds, not {shown(value)}", key)
-        elif value > MAX_DEADLINE_MS or (lowest is not None and value < lowest):
+        elif value > most or (lowest is not None and value < lowest):
             least = f"from {lowest} " if lowest is not None else ""
-            self.fault(f"{key} must be {least}up to {MAX_DEADLINE_MS:,}, not {shown(value)}", key)
+            self.fault(f"{key} must be {least}up to {most:,}, not {shown(value)}", key)
         else:
             return value
         return 0
+
+    def inner(self, key: str, members: Mapping[str, object]) -> "ObjectReader":
+        """A reader of the object that stands at *key*."""
+        return ObjectReader(members, (*self.path, key), self._findings, step=self._step, kind=self._kind)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A member that is an array of texts; empty when absent or when an item is something else."""

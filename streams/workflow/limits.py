@@ -45,5 +45,17 @@ MAX_TARGET_LENGTH: Final = 255
 MAX_DEADLINE_MS: Final = limits.INT32_MAX
 """Milliseconds of a deadline: about 24 days."""
 
+MAX_WAIT_MS: Final = 366 * 24 * 3_600 * 1_000
+"""Milliseconds that a run may wait, for a time or an answer, and that it may take all in all: a year."""
+
+MAX_ATTEMPTS: Final = 1_000
+"""Tries of one step."""
+
+MAX_DELAYS: Final = 100
+"""Pauses between tries that a step lists; the last one is repeated."""
+
+MAX_KEY_BYTES: Final = 1_024
+"""UTF-8 bytes of the key of a record that a step sends."""
+
 MAX_FINDINGS: Final = 200
 """Findings listed for one definition; one more line says that there are others."""

@@ -1,6 +1,10 @@
-"""How a segment rests: the run is complete, or waits for somebody outside."""
+"""How a segment rests: the run is complete, or waits for somebody outside, or for a time."""
 
 from dataclasses import dataclass
+from datetime import datetime
+
+from streams.workflow.patience import ENDLESS, Patience
+from streams.workflow.records import ComposedRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +29,26 @@ class Completed:
 class Parked:
     """The run waits for an answer to `step`. `request` is what is asked, as plain JSON of the step's input type.
 
-    `resume_target` is where the run goes on once it is answered.
+    `resume_target` is where the run goes on once it is answered, and `record` the question that is sent with the park.
     """
 
     step: str
     step_index: int
     request: object
     resume_target: str
+    patience: Patience = ENDLESS
+    record: ComposedRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asleep:
+    """The run waits at `step` until `at`, or `after_ms` from now on: exactly one of them is set.
+
+    `resume_target` is where it goes on then.
+    """
+
+    step: str
+    step_index: int
+    resume_target: str
+    at: datetime | None
+    after_ms: int | None

@@ -13,6 +13,8 @@ from streams.workflow.descriptors import SchemaSet
 from streams.workflow.json_values import parse_text
 from streams.workflow.levels import ENGINE_LEVEL as ENGINE_LEVEL
 from streams.workflow.mapping_read import Read
+from streams.workflow.patience import ENDLESS, Patience
+from streams.workflow.retry import DEFAULT_RETRY, RetryPolicy
 
 ENGINE: Final = "local:engine"
 """The target of work that needs no service: composing a parked step's request, or the output."""
@@ -57,9 +59,38 @@ class PlannedAnswer:
 
     input_type: str
     request: Composition
+    patience: Patience = ENDLESS
 
 
-Work = PlannedCall | PlannedFanOut | PlannedAnswer
+@dataclass(frozen=True, slots=True)
+class PlannedAsk:
+    """As PlannedAnswer, and the question is sent to a topic."""
+
+    topic: str
+    input_type: str
+    request: Composition
+    patience: Patience = ENDLESS
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPublish:
+    """A message is sent to a topic. `key` None stands for the job's id."""
+
+    topic: str
+    key: Expression | None
+    type: str
+    value: Composition
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedWait:
+    """The run parks until a time: what `until` gives, or `for_ms` after the park where that is None."""
+
+    for_ms: int
+    until: Expression | None
+
+
+Work = PlannedCall | PlannedFanOut | PlannedAnswer | PlannedAsk | PlannedPublish | PlannedWait
 """What a step does once its turn has come."""
 
 
@@ -75,6 +106,7 @@ class PlannedStep:
     work: Work
     output_type: str
     gate: Expression | None = None
+    retry: RetryPolicy = DEFAULT_RETRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +121,8 @@ class PlannedOutput:
 class Plan:
     """What to run. `name` None: the definition names itself nothing. `budget_ms` bounds one segment.
 
-    `output` None stands for the last response. `engine_level` is the least that an engine must know to run it.
+    `output` None stands for the last response. `run_deadline_ms` bounds a whole run, None does not. `engine_level` is
+    the least that an engine must know to run it.
     """
 
     name: str | None
@@ -99,6 +132,13 @@ class Plan:
     output: PlannedOutput | None
     schema_set: SchemaSet
     engine_level: int = 1
+    run_deadline_ms: int | None = None
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The topics that steps send to, each with the first step that does."""
+        sending = [step for step in reversed(self.steps) if isinstance(step.work, PlannedAsk | PlannedPublish)]
+        return {step.work.topic: step.name for step in sending if isinstance(step.work, PlannedAsk | PlannedPublish)}
 
     def parse_input(self, value: object) -> Message:
         """The input message from JSON text or a plain JSON value; names in camelCase or snake_case.
@@ -126,7 +166,7 @@ class Plan:
         return self.schema_set.to_json(message)
 
     def target_of(self, step_index: int) -> str:
-        """The target whose permit that step needs: `host:port` or a name. A step answered from outside needs none."""
+        """The target whose permit that step needs: `host:port` or a name. Steps that call nothing need none."""
         work = self.steps[step_index].work
         match work:
             case PlannedCall(target=target) | PlannedFanOut(call=PlannedCall(target=target)):

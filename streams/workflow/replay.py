@@ -7,13 +7,15 @@ from google.protobuf.message import Message
 
 from schemas.errors import InputInvalid, WorkflowBroken
 from streams.workflow.plan import Plan
+from streams.workflow.records import ComposedRecord
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
     """One finished step. `response` is plain JSON, and None exactly when the step was skipped.
 
-    `detail` is told in the event of a step that has just finished, as plain JSON; it is not kept with the step.
+    `detail` is told in the event of a step that has just finished, as plain JSON, and `record` is sent with it; neither
+    is kept with the step.
     """
 
     step_index: int
@@ -21,6 +23,7 @@ class StoredCheckpoint:
     skipped: bool
     response: object | None
     detail: object | None = None
+    record: ComposedRecord | None = None
 
 
 def replayed(plan: Plan, stored: Sequence[StoredCheckpoint]) -> Iterator[tuple[StoredCheckpoint, Message]]:

@@ -5,22 +5,34 @@ The runner keeps nothing. What it learns goes out through the two callbacks, cal
 order: a checkpoint is stored before the next step begins.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from google.protobuf.message import Message
 
 from schemas.errors import ExternalStepReached
+from streams.workflow import run_kinds
 from streams.workflow.callbacks import Call, CallRequest, Checkpoints
 from streams.workflow.evaluation import Evaluator
 from streams.workflow.items import NOTHING_KEPT, Items
-from streams.workflow.outcomes import Completed, Parked, StepOutcome
-from streams.workflow.plan import Plan, PlannedAnswer, PlannedCall, PlannedFanOut, PlannedStep
+from streams.workflow.outcomes import Asleep, Completed, Parked, StepOutcome
+from streams.workflow.plan import (
+    Plan,
+    PlannedAnswer,
+    PlannedAsk,
+    PlannedCall,
+    PlannedFanOut,
+    PlannedPublish,
+    PlannedStep,
+    PlannedWait,
+)
 from streams.workflow.replay import StoredCheckpoint, replayed
 from streams.workflow.run_fan_out import run_fan_out
 from streams.workflow.segment import Segment, named
 
 __all__ = [
+    "Asleep",
     "Call",
     "CallRequest",
     "Checkpoints",
@@ -34,6 +46,17 @@ __all__ = [
 OUTPUT: Final = "output"
 """What errors of the output mapping name as their step."""
 
+_NEEDS_A_KEPT_RUN: Final[Mapping[type, str]] = {
+    PlannedAnswer: "is answered from outside",
+    PlannedAsk: "is answered from outside",
+    PlannedPublish: "sends a record with its checkpoint",
+    PlannedWait: "waits for a time",
+}
+
+
+def _time_of_this_machine() -> datetime:
+    return datetime.now(UTC)
+
 
 async def run_segment(
     plan: Plan,
@@ -45,8 +68,9 @@ async def run_segment(
     clock: Callable[[], float],
     evaluator: Evaluator,
     items: Items = NOTHING_KEPT,
+    now: Callable[[], datetime] = _time_of_this_machine,
     refuse_external: bool = False,
-) -> Completed | Parked:
+) -> Completed | Parked | Asleep:
     """Run on from the stored checkpoints.
 
     Args:
@@ -58,7 +82,8 @@ async def run_segment(
         clock: Monotonic seconds. The segment's budget runs from the start of this call.
         evaluator: Evaluates the plan's expressions; a plan without any never touches it.
         items: Keeps the items of steps that fan out; without it they are called anew in every segment, and once each.
-        refuse_external: For a run that nobody can answer later: such a step raises instead of parking.
+        now: What time it is, for steps that wait: never later than the time they are woken by.
+        refuse_external: For a run that is not kept: a step that needs that raises, instead of parking or sending.
 
     Raises:
         GateFailed: a step's gate gives no truth value.
@@ -71,7 +96,9 @@ async def run_segment(
         ExternalStepReached: see *refuse_external*.
         WorkerError: whatever else the callbacks raised, untouched.
     """
-    segment = Segment(plan, input, call=call, checkpoint=checkpoint, clock=clock, evaluator=evaluator, items=items)
+    segment = Segment(
+        plan, input, call=call, checkpoint=checkpoint, clock=clock, evaluator=evaluator, items=items, now=now
+    )
     with named(""):
         for entry, response in replayed(plan, stored):
             segment.bind(entry.step, response, skipped=entry.skipped)
@@ -80,9 +107,9 @@ async def run_segment(
             if not await segment.is_due(step):
                 await segment.skip(step)
                 continue
-            if isinstance(step.work, PlannedAnswer) and refuse_external:
+            if refuse_external and (needs := _NEEDS_A_KEPT_RUN.get(type(step.work))) is not None:
                 way_out = "submit the workflow as a job (submit-workflow)"
-                raise ExternalStepReached(f"{step.name} is answered from outside: {way_out}", step=step.name)
+                raise ExternalStepReached(f"{step.name} {needs}: {way_out}", step=step.name)
             parked = await _run_step(segment, step)
             if parked is not None:
                 return parked
@@ -90,7 +117,7 @@ async def run_segment(
         return await _completed(segment)
 
 
-async def _run_step(segment: Segment, step: PlannedStep) -> Parked | None:
+async def _run_step(segment: Segment, step: PlannedStep) -> Parked | Asleep | None:
     """Run one step to its checkpoint, or say that the run waits there."""
     match step.work:
         case PlannedCall() as call:
@@ -101,6 +128,13 @@ async def _run_step(segment: Segment, step: PlannedStep) -> Parked | None:
             return None
         case PlannedAnswer() as answer:
             return await _parked(segment, step, answer)
+        case PlannedAsk() as question:
+            return await run_kinds.ask(segment, step, question)
+        case PlannedPublish() as message:
+            await run_kinds.publish(segment, step, message)
+            return None
+        case PlannedWait() as wait:
+            return await run_kinds.wait(segment, step, wait)
 
 
 async def _called(segment: Segment, step: PlannedStep, call: PlannedCall) -> Message:
@@ -127,6 +161,7 @@ async def _parked(segment: Segment, step: PlannedStep, answer: PlannedAnswer) ->
         step_index=step.index,
         request=segment.rendered(request, step.name, "the composed request"),
         resume_target=segment.plan.next_target(step.index + 1),
+        patience=answer.patience,
     )
 
 

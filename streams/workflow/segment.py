@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 from google.protobuf.message import Message
 
@@ -12,6 +13,7 @@ from streams.workflow.evaluation import Evaluator, ExpressionFailed
 from streams.workflow.items import Items
 from streams.workflow.outcomes import StepOutcome
 from streams.workflow.plan import Plan, PlannedStep
+from streams.workflow.records import ComposedRecord
 from streams.workflow.replay import StoredCheckpoint
 
 
@@ -32,11 +34,13 @@ class Segment:
         clock: Callable[[], float],
         evaluator: Evaluator,
         items: Items,
+        now: Callable[[], datetime],
     ) -> None:
         self.plan = plan
         self.call = call
         self.evaluator = evaluator
         self.items = items
+        self.now = now
         self.scope: dict[str, Message] = {"input": given}
         self.last = given
         self.outcomes: list[StepOutcome] = []
@@ -52,11 +56,18 @@ class Segment:
             self.last = response
 
     async def finish(
-        self, step: PlannedStep, response: Message, *, kept: object | None = None, detail: object | None = None
+        self,
+        step: PlannedStep,
+        response: Message,
+        *,
+        kept: object | None = None,
+        detail: object | None = None,
+        record: ComposedRecord | None = None,
     ) -> None:
         """Keep a step's response, and go on behind it once it is stored.
 
-        *kept* is the response as plain JSON where that is known already; *detail* is told in the event.
+        *kept* is the response as plain JSON where that is known already; *detail* is told in the event, and *record* is
+        sent with it.
 
         Raises:
             WorkflowBroken: it cannot be kept as JSON.
@@ -64,7 +75,7 @@ class Segment:
         """
         if kept is None:
             kept = self.rendered(response, step.name, "the response")
-        checkpoint = StoredCheckpoint(step.index, step.name, False, kept, detail)
+        checkpoint = StoredCheckpoint(step.index, step.name, False, kept, detail, record)
         await self._checkpoint(checkpoint, self.plan.next_target(step.index + 1))
         self.bind(step.name, response)
 

@@ -30,6 +30,7 @@ from streams.workflow.names import (
 from streams.workflow.plan import Plan, PlannedAnswer, PlannedCall, PlannedOutput, PlannedStep, Work
 from streams.workflow.rule_text import RuleInvalid
 from streams.workflow.verify_edge import EdgeVerification
+from streams.workflow.verify_kinds import verify_kind
 
 
 class Verification:
@@ -63,6 +64,7 @@ class Verification:
             output=await self._output(),
             schema_set=self._schemas,
             engine_level=definition.engine_level,
+            run_deadline_ms=definition.run_deadline_ms or None,
         )
 
     def _input_type(self) -> Descriptor | None:
@@ -84,15 +86,19 @@ class Verification:
         if fault is not None:
             self._fault(step, "workflow", fault, "name")
             return None
-        self._check_completion_and_target(step)
-        method = self._method(step)
         gate = await self._gate(step)
-        work = await self._work(step, method) if method is not None else None
-        output_type = self._output_type(step, method)
+        work, output_type = await self._work(step) if step.kind is None else await verify_kind(self, step, step.kind)
         self._scope[step.name] = output_type
         if output_type is None or work is None:
             return None
-        return PlannedStep(index=step.index, name=step.name, work=work, output_type=output_type.full_name, gate=gate)
+        return PlannedStep(
+            index=step.index,
+            name=step.name,
+            work=work,
+            output_type=output_type.full_name,
+            gate=gate,
+            retry=step.retry,
+        )
 
     def _output_type(self, step: StepDefinition, method: MethodDescriptor | None) -> Descriptor | None:
         if step.fan_out is None:
@@ -107,13 +113,20 @@ class Verification:
             return None
         return await self.expression(step.when, *step.path, "when", results=BOOL, kind="when", step=step.name)
 
-    async def _work(self, step: StepDefinition, method: MethodDescriptor) -> Work | None:
+    async def _work(self, step: StepDefinition) -> tuple[Work | None, Descriptor | None]:
+        """What the step does, and the type of the message that stands under its name from then on."""
+        self._check_completion_and_target(step)
+        method = self._method(step)
+        work = await self._work_of(step, method) if method is not None else None
+        return work, self._output_type(step, method)
+
+    async def _work_of(self, step: StepDefinition, method: MethodDescriptor) -> Work | None:
         if step.edge is not None or step.fan_out is not None:
             edge = EdgeVerification(step, method, self._schemas, self._findings, self.composition)
             return await edge.work(self._scope, lambda request: self._call(step, method, request))
         request = await self.composition(step.rules, step.cel_rules, method.input_type, step.path, step=step.name)
         if step.completion == EXTERNAL:
-            return PlannedAnswer(method.input_type.full_name, request)
+            return PlannedAnswer(method.input_type.full_name, request, step.patience)
         return self._call(step, method, request)
 
     def _call(self, step: StepDefinition, method: MethodDescriptor, request: Composition) -> PlannedCall:
@@ -125,6 +138,16 @@ class Verification:
             input_type=method.input_type.full_name,
             request=request,
         )
+
+    def message_type(self, full_name: str, *path: str | int, step: str = "") -> Descriptor | None:
+        """The message type of that name; None when it has a finding, or *full_name* is empty since it had one."""
+        if not full_name:
+            return None
+        try:
+            return self._schemas.message(full_name)
+        except InputInvalid as error:
+            self._findings.add(f"{path[-1]}: {error}", *path, step=step)
+            return None
 
     def _fault(self, step: StepDefinition, kind: str, error: str, *inner: str | int) -> None:
         self._findings.add(error, *step.path, *inner, kind=kind, step=step.name)

@@ -102,7 +102,7 @@ async def test_the_first_cause_stands() -> None:
 
 
 def test_only_a_run_that_is_still_ours_may_be_handed_back() -> None:
-    assert {cause for cause in Cause if cause.may_write} == {Cause.OVERDUE, Cause.DRAINED}
+    assert {cause for cause in Cause if cause.may_write} == {Cause.OVERDUE, Cause.DRAINED, Cause.TOO_LATE}
 
 
 async def test_a_cancelled_task_stays_cancelled_also_together_with_an_interruption() -> None:

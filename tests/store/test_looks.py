@@ -25,7 +25,9 @@ class Clock:
 
 async def test_an_empty_store_has_nothing_to_look_after(database: Database) -> None:
     look = await Looks(database).look()
-    assert look == Look(look.at, expires_in=None, is_due=False, queued=0, held_letters=0, ready_letters=0)
+    assert look == Look(
+        look.at, expires_in=None, comes_due_in=None, is_due=False, queued=0, held_letters=0, ready_letters=0
+    )
 
 
 async def test_a_look_tells_when_the_next_lease_ends(given: Given, database: Database, sql: Sql) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from schemas.errors import CallFailed, StepFailed
 from streams.workflow.items import NOTHING_KEPT, Items, ItemStatus, TriedItem
 from streams.workflow.plan import Plan
-from streams.workflow.runner import CallRequest, Completed, Parked, run_segment
+from streams.workflow.runner import Asleep, CallRequest, Completed, Parked, run_segment
 from tests.workflow.samples import EVALUATOR, Clock, Log, source
 
 EDGE: dict[str, Any] = {"sources": ["input"], "produceType": "mail.v1.MailBatch", "rules": ["mails += input.drafts"]}
@@ -128,7 +128,7 @@ async def mailed(
     log: Log | None = None,
     items: Items = NOTHING_KEPT,
     clock: Callable[[], float] | None = None,
-) -> Completed | Parked:
+) -> Completed | Parked | Asleep:
     """Run one segment over a campaign of so many mails."""
     return await run_segment(
         plan,

@@ -13,7 +13,7 @@ from streams.workflow.compiler import compile_definition
 from streams.workflow.descriptors import Protoc, SchemaSet
 from streams.workflow.mapping import CompiledMapping, compile_rule
 from streams.workflow.plan import Plan
-from streams.workflow.runner import CallRequest, Completed, Parked, StoredCheckpoint, run_segment
+from streams.workflow.runner import Asleep, CallRequest, Completed, Parked, StoredCheckpoint, run_segment
 
 EVALUATOR = InProcessEvaluator()
 
@@ -156,7 +156,7 @@ async def segment(
     stored: list[StoredCheckpoint] | None = None,
     clock: Callable[[], float] | None = None,
     refuse_external: bool = False,
-) -> Completed | Parked:
+) -> Completed | Parked | Asleep:
     """Run one segment of *plan*, by default over the loan input."""
     return await run_segment(
         plan,

@@ -98,12 +98,6 @@ def test_an_unknown_key_is_refused_with_its_pointer(path: tuple[Any, ...], point
     [
         ("structured", "structured"),
         ("validate", "workflow"),
-        ("publish", "workflow"),
-        ("ask", "workflow"),
-        ("wait", "workflow"),
-        ("retry", "workflow"),
-        ("answerWithinMs", "workflow"),
-        ("remindAfterMs", "workflow"),
     ],
 )
 @pytest.mark.parametrize("value", [None, False, [], {"some": "thing"}])
@@ -116,10 +110,6 @@ def test_what_this_version_does_not_support_is_refused_by_name_and_never_ignored
         parse_definition(document)
 
     assert found(caught.value.findings) == [("desk", kind, f"/steps/1/{key}")]
-
-
-def test_unsupported_keys_of_the_envelope_are_refused_too() -> None:
-    assert refusals(loan_with(lambda d: d.update(runDeadlineMs=1))) == [("", "workflow", "/runDeadlineMs")]
 
 
 @pytest.mark.parametrize("value", [None, False, [], {"some": "thing"}, "", "  "])
@@ -206,12 +196,12 @@ def test_every_fault_is_told_at_once_and_in_step_order() -> None:
     def change(document: dict[str, Any]) -> None:
         document["output"]["type"] = 1
         document["steps"][2]["tls"] = 1
-        document["steps"][0]["wait"] = {}
+        document["steps"][0]["structured"] = {}
         document["nmae"] = "x"
 
     assert [pointer for _, _, pointer in refusals(loan_with(change))] == [
         "/nmae",
-        "/steps/0/wait",
+        "/steps/0/structured",
         "/steps/2/tls",
         "/output/type",
     ]

@@ -262,11 +262,11 @@ def test_all_findings_come_at_once_in_step_order_and_the_output_last(findings: F
         document["output"]["rules"].append("x = 1")
         document["steps"][2]["target"] = "http://x"
         document["steps"][0]["rules"].append("y = 1")
-        document["steps"][0]["retry"] = {}
+        document["steps"][0]["structured"] = {}
         document["inputType"] = "loan.v1.Score"
 
     assert found(findings(loan_with(change))) == [
-        ("score", "workflow", "/steps/0/retry"),
+        ("score", "structured", "/steps/0/structured"),
         ("score", "rule", "/steps/0/rules/0"),
         ("score", "rule", "/steps/0/rules/1"),
         ("score", "rule", "/steps/0/rules/2"),

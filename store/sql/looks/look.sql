@@ -1,5 +1,5 @@
 -- What housekeeping needs to know, in one statement, since a worker with nothing to do asks nothing else: when the next lease
--- runs out (null while nothing runs), whether any queued run is due, where the server's log stands (as history/place.sql
+-- runs out (null while nothing runs), when something next happens to a run that nobody holds (null: never), whether any queued run is due, where the server's log stands (as history/place.sql
 -- says it), and what is only counted now and then: a limit of 0 counts nothing.
 with recursive target as (
   (select next_target from run where next_target is not null and lost_leases < 2 order by next_target limit 1)
@@ -15,6 +15,11 @@ select (select extract(epoch from run.lease_until - coalesce(%(now)s::timestampt
          where run.status = 'RUNNING' and run.lease_until > '-infinity'
          order by run.lease_until
          limit 1) as expires_in,
+       extract(epoch from least(
+         (select run.due_at from run where run.due_at is not null order by run.due_at limit 1),
+         (select run.deadline_at from run
+           where run.deadline_at is not null and run.lease_until is null and run.completed_at is null
+           order by run.deadline_at limit 1)) - coalesce(%(now)s::timestamptz, now()))::double precision as comes_due_in,
        coalesce(
          (select true
             from target
