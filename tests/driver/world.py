@@ -34,6 +34,7 @@ from streams.handlers.calls import HandlerCalls
 from streams.handlers.registry import load_registry
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
+from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import ENGINE, ENGINE_LEVEL
 from tests.driver.stories import Compiler, embed_text
 from tests.fixtures.grpc_server import ReceivedCall, ScriptedServer
@@ -105,6 +106,7 @@ class World:
         most_channels: int = 64,
         message_bytes: int = 16 << 20,
         call: Callable[[GrpcCalls], Any] = lambda calls: calls,
+        evaluator: Evaluator | None = None,
         handlers: Sequence[str] = (),
         commit_point: CommitPoint = passes,
     ) -> AsyncIterator[Worker]:
@@ -120,7 +122,7 @@ class World:
         targets = Targets(file)
         calls = GrpcCalls(targets, most_channels=most_channels, message_bytes=message_bytes)
         metrics = Metrics()
-        evaluator = InProcessEvaluator()
+        evaluator = evaluator or InProcessEvaluator()
         handler_calls = HandlerCalls(load_registry(handlers), metrics=metrics)
         served = Handlers(
             handler_calls,
