@@ -155,6 +155,11 @@ class EventProducer:
             self._outstanding[answer] = record
             return answer
 
+    @property
+    def in_flight(self) -> int:
+        """How many records were handed over and are neither acknowledged nor refused yet."""
+        return len(self._outstanding)
+
     async def flush(self, *, timeout_seconds: float) -> int:
         """Wait until everything handed over is acknowledged or refused; return how many records are not, in time."""
         with contextlib.suppress(TimeoutError):

@@ -69,6 +69,7 @@ class Relay:
         self._producer = producer
         self._listener = listener
         self._metrics = metrics
+        metrics.relay_in_flight.set_function(lambda: producer.in_flight)
         self._shards = Shards(queue, owner=owner, lease_seconds=lease_seconds, on_lost=self._lost, low=self._low)
         self._publisher = Publisher(
             queue=queue,

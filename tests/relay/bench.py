@@ -199,12 +199,19 @@ class RelayBench:
         return await asyncio.to_thread(read, self.kafka.bootstrap, name, count, partitions=partitions)
 
     async def published_until_all_ids(self, event_ids: set[str]) -> list[Read]:
-        """What the reader finds once every one of those events is there."""
+        """What the reader finds once every one of those events is there, which it waits for."""
+        missing, looked_at = set(event_ids), 0
 
         def all_there(found: Sequence[Read]) -> bool:
-            return event_ids <= {id_of(record) for record in found}
+            nonlocal looked_at
+            missing.difference_update(id_of(record) for record in found[looked_at:])
+            looked_at = len(found)
+            return not missing
 
-        return await asyncio.to_thread(read_until, self.kafka.bootstrap, self.events_topic, all_there, PARTITIONS)
+        bootstrap = self.kafka.bootstrap
+        records = await asyncio.to_thread(read_until, bootstrap, self.events_topic, all_there, PARTITIONS)
+        assert not missing, f"{len(missing)} of {len(event_ids)} events are not on the topic"
+        return records
 
     def decoded(self, records: Sequence[Read]) -> list[WorkflowRunEvent]:
         """The events as a consumer with a Schema Registry client of its own reads them."""
