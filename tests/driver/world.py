@@ -220,13 +220,14 @@ class World:
 
     async def until_status(self, job_id: UUID, status: str) -> dict[str, Any]:
         """Wait until the run has that status; return its row."""
-        return await self._until_row(job_id, lambda row: row["status"] == status)
+        return await self.until_row(job_id, lambda row: row["status"] == status)
 
     async def until_error(self, job_id: UUID) -> dict[str, Any]:
         """Wait until a failed try of the run is on record; return its row."""
-        return await self._until_row(job_id, lambda row: row["last_error"] is not None)
+        return await self.until_row(job_id, lambda row: row["last_error"] is not None)
 
-    async def _until_row(self, job_id: UUID, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    async def until_row(self, job_id: UUID, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until the run's row is as *holds* wants it; return it."""
         give_up_at = time.monotonic() + WAIT_SECONDS
         while True:
             row = await self.row(job_id)
