@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.errors import StoreUnavailable
+from store.items import Items
 from store.leases import Leases
 from store.moves import Moves
 from store.notify import Listener
@@ -57,6 +58,7 @@ class Driver:
         *,
         leases: Leases,
         moves: Moves,
+        items: Items,
         upkeep: Upkeep,
         plans: Plans,
         evaluator: Evaluator,
@@ -78,6 +80,7 @@ class Driver:
         permits = Permits(self._permits_of, on_release=self._room)
         self._around = Surroundings(
             moves=moves,
+            items=items,
             plans=plans,
             evaluator=evaluator,
             calls=calls,

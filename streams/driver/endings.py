@@ -6,6 +6,7 @@ from schemas.errors import (
     EvaluatorUnavailable,
     HandlerRetry,
     InputInvalid,
+    ItemFailed,
     JobCorrupt,
     LeaseLost,
     MoveRefused,
@@ -22,11 +23,12 @@ from streams.workflow.runner import Asleep, Completed, Parked
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The step in hand failed and is tried again after a delay."""
+    """The step in hand failed and is tried again after a delay. `failed_tries`: those of items, where these count."""
 
     step: str | None
     error: str
     delay_seconds: float
+    failed_tries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,9 @@ def ending_of(error: Exception, at: Try, backoff: Backoff, *, may_write: bool, t
 
 
 def _after_failed_try(error: StepFailed, at: Try, backoff: Backoff, text: str) -> Retry | GiveUp:
-    if at.number >= at.most:
+    of_items = error.failed_tries if isinstance(error, ItemFailed) else None
+    number = at.number if of_items is None else of_items
+    if number >= at.most:
         return GiveUp(at.step, text)
-    asked = error.after_seconds if isinstance(error, HandlerRetry) else at.retry.delay_seconds(at.number)
-    return Retry(at.step, text, backoff.delay_seconds(at.number) if asked is None else asked)
+    asked = error.after_seconds if isinstance(error, HandlerRetry) else at.retry.delay_seconds(number)
+    return Retry(at.step, text, backoff.delay_seconds(number) if asked is None else asked, of_items)

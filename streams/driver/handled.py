@@ -49,7 +49,7 @@ class HandlerSteps:
         if served is None:
             raise SegmentInterrupted(f"this worker does not serve the target {request.target}")
         if served.declaration.transactional:
-            if self._transaction is not None:
+            if request.attempt is not None:  # the call of an item, and its step has one checkpoint for all of them
                 raise WorkflowBroken(f"the transactional handler of {served.declaration.name} cannot serve items")
             transaction = await self._handlers.transactions.begin(
                 is_async=served.declaration.is_async, seconds=request.timeout_seconds

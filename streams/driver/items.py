@@ -9,7 +9,8 @@ from typing import Final
 from schemas.errors import StepFailed
 from store.items import Items
 from store.moves import Moves
-from store.records import HeldRun, ItemStatus, StoredItem
+from store.records import ItemStatus, StoredItem
+from streams.driver.held import Holding
 from streams.driver.patience import until_answered
 from streams.workflow import items as engine
 from streams.workflow.items import TriedItem
@@ -27,14 +28,15 @@ class HeldItems:
 
     def __init__(
         self,
-        run: HeldRun,
+        holding: Holding,
         *,
         items: Items,
         moves: Moves,
         patience_seconds: float,
         may_try_again: Callable[[StepFailed, int], bool],
     ) -> None:
-        self._run = run
+        self._holding = holding
+        self._run = holding.run
         self._items = items
         self._moves = moves
         self._patience_seconds = patience_seconds
@@ -46,7 +48,9 @@ class HeldItems:
     async def tried(self, step: str) -> Sequence[TriedItem]:
         """What earlier claims kept of a step's items. Raises StoreUnavailable."""
         stored = await until_answered(
-            lambda: self._items.of_step(self._run.job_id, step), for_seconds=self._patience_seconds
+            lambda: self._items.of_step(self._run.job_id, step),
+            for_seconds=self._patience_seconds,
+            before_waiting=self._holding.drop_permit,
         )
         if stored:
             self._counted.add(step)

@@ -36,12 +36,19 @@ class Permit:
             permits.take_back(self.target, used=used)
 
 
+_Turn = asyncio.Future[None]
+
+
 @dataclass(slots=True)
 class _Line:
-    """Permits given out for one target, and who waits for one, the longest first."""
+    """Permits given out for one target, and who waits for one, the longest first.
+
+    Those in `modest` come last, and leave the last permit to others.
+    """
 
     given: int = 0
-    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    waiting: deque[_Turn] = field(default_factory=deque)
+    modest: deque[_Turn] = field(default_factory=deque)
 
 
 class Permits:
@@ -56,7 +63,10 @@ class Permits:
         self._lines: dict[str, _Line] = {}
 
     def free(self, target: str) -> int:
-        """How many permits a claim may reserve for *target* now: what runs in hand wait for is theirs."""
+        """How many permits a claim may reserve for *target* now: what runs in hand wait for is theirs.
+
+        But for those that wait modestly: they leave the last permit to claims.
+        """
         line = self._lines.get(target)
         taken = line.given + len(line.waiting) if line is not None else 0
         return max(0, self._limit_of(target) - taken)
@@ -65,13 +75,18 @@ class Permits:
         """Take up to *most* of the free permits of *target*, at once; possibly none."""
         return [self._give(target) for _ in range(min(most, self.free(target)))]
 
-    async def take(self, target: str, *, wait_seconds: float) -> Permit | None:
-        """Take one permit, waiting in line for up to *wait_seconds*; None when it did not become free."""
-        if self.free(target) > 0:
+    async def take(self, target: str, *, wait_seconds: float, modest: bool = False) -> Permit | None:
+        """Take one permit, waiting in line for up to *wait_seconds*; None when it did not become free.
+
+        *modest*: for one of many calls of a run. It takes no permit that another run waits for, and, where a target has
+        more than one, not the last that is free.
+        """
+        if self.free(target) > (self._left_to_others(target) if modest else 0):
             return self._give(target)
-        turn = asyncio.get_running_loop().create_future()
+        turn: _Turn = asyncio.get_running_loop().create_future()
         line = self._lines.setdefault(target, _Line())
-        line.waiting.append(turn)
+        queue = line.modest if modest else line.waiting
+        queue.append(turn)
         try:
             async with asyncio.timeout(wait_seconds):
                 await turn
@@ -82,8 +97,8 @@ class Permits:
                 self.take_back(target, used=True)
             raise
         finally:
-            if turn in line.waiting:
-                line.waiting.remove(turn)
+            if turn in queue:
+                queue.remove(turn)
             self._forget_if_idle(target)
         return Permit(target, self) if turn.done() and not turn.cancelled() else None
 
@@ -91,21 +106,32 @@ class Permits:
         self._lines.setdefault(target, _Line()).given += 1
         return Permit(target, self)
 
+    def _left_to_others(self, target: str) -> int:
+        return 1 if self._limit_of(target) > 1 else 0
+
     def take_back(self, target: str, *, used: bool) -> None:
         """Pass a permit that came back to whoever waits longest. For `Permit` alone, which does it once."""
         line = self._lines[target]
         line.given -= 1
-        while line.waiting and line.given < self._limit_of(target):
-            turn = line.waiting.popleft()
-            if not turn.done():
-                line.given += 1
-                turn.set_result(None)
-                return
+        limit = self._limit_of(target)
+        if _pass_on(line, line.waiting, limit) or _pass_on(line, line.modest, limit - self._left_to_others(target)):
+            return
         self._forget_if_idle(target)
         if used:
             self._on_release()
 
     def _forget_if_idle(self, target: str) -> None:
         line = self._lines.get(target)
-        if line is not None and line.given == 0 and not line.waiting:
+        if line is not None and line.given == 0 and not line.waiting and not line.modest:
             del self._lines[target]
+
+
+def _pass_on(line: _Line, queue: deque[_Turn], limit: int) -> bool:
+    """Give a permit to the first that still waits in *queue*, if there are fewer than *limit* out."""
+    while queue and line.given < limit:
+        turn = queue.popleft()
+        if not turn.done():
+            line.given += 1
+            turn.set_result(None)
+            return True
+    return False

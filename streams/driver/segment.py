@@ -1,11 +1,13 @@
 """One claimed run at work: its plan, its calls under permits, its checkpoints."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from schemas.errors import CallFailed, SegmentInterrupted, StepFailed
+from schemas.errors import BudgetSpent, CallFailed, SegmentInterrupted, StepFailed
+from store.items import Items
 from store.moves import Moves
 from store.records import StoredCheckpoint
 from streams.calls.grpc_calls import CallContext, TargetCalls
@@ -13,6 +15,7 @@ from streams.driver.backoff import Backoff
 from streams.driver.endings import Try
 from streams.driver.handled import Handlers, HandlerSteps
 from streams.driver.held import Holding
+from streams.driver.items import HeldItems
 from streams.driver.patience import until_answered
 from streams.driver.permits import Permit, Permits
 from streams.driver.step_records import step_record
@@ -42,6 +45,7 @@ class Surroundings:
     evaluator: Evaluator
     calls: TargetCalls
     handlers: Handlers
+    items: Items
     permits: Permits
     backoff: Backoff
     patience_seconds: float
@@ -64,6 +68,15 @@ class Segment:
         self._plan: Plan | None = None
         self._done = len(holding.run.claim.checkpoints)
         self._handler_steps = HandlerSteps(holding.run, around.handlers)
+        self._items = HeldItems(
+            holding,
+            items=around.items,
+            moves=around.moves,
+            patience_seconds=around.patience_seconds,
+            may_try_again=self._may_try_again,
+        )
+        self._in_line = asyncio.Lock()
+        self._calls_in_flight = 0
 
     async def run(self) -> Completed | Parked | Asleep:
         """Work on until the run is complete, parked or asleep.
@@ -84,16 +97,20 @@ class Segment:
         self.target = plan.next_target(self._done)
         stored = [runner.StoredCheckpoint(c.step_index, c.step, c.skipped, c.response) for c in claim.checkpoints]
         with self._handler_steps.ending():
-            return await run_segment(
-                plan,
-                plan.parse_input(claim.input),
-                stored,
-                call=self._call,
-                checkpoint=self._checkpoint,
-                clock=time.monotonic,
-                evaluator=self.around.evaluator,
-                now=self.holding.run.database_time,
-            )
+            try:
+                return await run_segment(
+                    plan,
+                    plan.parse_input(claim.input),
+                    stored,
+                    call=self._call,
+                    checkpoint=self._checkpoint,
+                    clock=time.monotonic,
+                    evaluator=self.around.evaluator,
+                    now=self.holding.run.database_time,
+                    items=self._items,
+                )
+            finally:
+                await self._items.close()
 
     @property
     def now(self) -> Try:
@@ -105,30 +122,43 @@ class Segment:
         retry = in_hand.retry if in_hand is not None else DEFAULT_RETRY
         return Try(step, run.try_of(step), retry.attempts or run.claim.max_attempts, retry)
 
+    def _may_try_again(self, error: StepFailed, failed_tries: int) -> bool:
+        now = self.now
+        return now.retry.retries(error) and failed_tries < now.most
+
     async def _call(self, request: CallRequest) -> bytes:
         claim = self.holding.run.claim
         asked_at = time.monotonic()
-        permit = await self._permit(request.target)
+        permit = await self._permit(request.target, of_an_item=request.attempt is not None)
+        self._calls_in_flight += 1
         try:
             if self.around.stopping():
                 raise SegmentInterrupted("this worker is stopping")
-            left = max(0.0, request.timeout_seconds - (time.monotonic() - asked_at))
+            left = request.timeout_seconds - (time.monotonic() - asked_at)
+            if left <= 0:
+                raise BudgetSpent(f"the call had no permit for {request.target} in time", step=request.step)
             left = min(left, self.holding.seconds_to_deadline())
-            context = CallContext(claim.job_id, self.holding.run.try_of(request.step), claim.trace_context)
+            attempt = request.attempt or self.holding.run.try_of(request.step)
+            context = CallContext(claim.job_id, attempt, claim.trace_context)
             with logged_as(step=request.step):
                 return await self._measured(replace(request, timeout_seconds=left), context, permit)
         finally:
+            self._calls_in_flight -= 1
             permit.release()
 
-    async def _permit(self, target: str) -> Permit:
+    async def _permit(self, target: str, *, of_an_item: bool) -> Permit:
         reserved = self.holding.take_permit()
         if reserved is not None:
             if reserved.target == target:
                 return reserved
             reserved.release()
-        permit = await self.around.permits.take(target, wait_seconds=PERMIT_WAIT_SECONDS)
-        if permit is None:
-            raise SegmentInterrupted(f"no permit for the target {target} within {PERMIT_WAIT_SECONDS:g} s")
+        # One of the run's calls stands in line for all of them, so that many items do not keep other runs waiting.
+        async with self._in_line:
+            while (
+                permit := await self.around.permits.take(target, wait_seconds=PERMIT_WAIT_SECONDS, modest=of_an_item)
+            ) is None:
+                if not self._calls_in_flight:
+                    raise SegmentInterrupted(f"no permit for the target {target} within {PERMIT_WAIT_SECONDS:g} s")
         return permit
 
     async def _made(self, request: CallRequest, context: CallContext, permit: Permit) -> bytes:
@@ -165,7 +195,7 @@ class Segment:
             await moves.checkpoint(self.holding.run, stored, transaction=transaction)
         else:
             await until_answered(
-                lambda: moves.checkpoint(self.holding.run, stored, record=record),
+                lambda: moves.checkpoint(self.holding.run, stored, detail=checkpoint.detail, record=record),
                 for_seconds=self.around.patience_seconds,
             )
         self._done += 1

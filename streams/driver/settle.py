@@ -117,8 +117,8 @@ async def _move(segment: Segment, ending: Written) -> None:
             await _park(segment, ending)
         case Asleep(step=step, resume_target=resume_target, at=at, after_ms=after_ms):
             await moves.park_until(run, step=step, resume_target=resume_target, at=at, after_ms=after_ms)
-        case Retry(step=step, error=text, delay_seconds=delay):
-            await moves.retry(run, step=step, target=target, error=text, delay_seconds=delay)
+        case Retry(step=step, error=text, delay_seconds=delay, failed_tries=tries):
+            await moves.retry(run, step=step, target=target, error=text, delay_seconds=delay, failed_tries=tries)
         case GiveUp(step=step, error=text):
             await moves.give_up(run, step=step, error=text)
         case Fail(step=step, error=text):

@@ -15,6 +15,7 @@ _COMMITS: Final = (
     "submit",
     "intake",
     "claim",
+    "item",
     "checkpoint",
     "transactional",
     "park",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from store.committer import Committer
 from store.database import CommitPoint, passes
+from store.items import Items
 from store.leases import Leases
 from store.moves import Moves
 from store.prune import Prune
@@ -56,6 +57,7 @@ def build_runs(
     driver = Driver(
         leases=leases,
         moves=Moves(committer),
+        items=Items(store.database),
         upkeep=Upkeep(
             store.database,
             lease_seconds=settings.lease_seconds,

@@ -6,7 +6,7 @@ from typing import Any
 
 from grpc import StatusCode
 
-from tests.driver.stories import EMBED, TOKENIZE, TOKENS, VECTOR, embed_reviewed_text, embed_text
+from tests.driver.stories import EMBED, TOKENIZE, TOKENS, VECTOR, embed_each, embed_reviewed_text, embed_text
 from tests.fixtures.grpc_server import Answer
 
 _AWAY = Answer(status=StatusCode.UNAVAILABLE)
@@ -36,6 +36,7 @@ class Way:
 
 WAYS: dict[str, Way] = {
     "claim": Way(calls=(1, 1), calls_after=(1, 1)),
+    "item": Way(calls=(2, 1), calls_after=(1, 1), document=embed_each()),
     "checkpoint": Way(calls=(2, 1), calls_after=(1, 1)),
     "park": Way(
         calls=(1, 1),

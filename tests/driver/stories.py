@@ -15,6 +15,8 @@ syntax = "proto3";
 package text.v1;
 message Text { string text = 1; }
 message Tokens { repeated string tokens = 1; }
+message Texts { repeated Text texts = 1; }
+message AllTokens { repeated Tokens all = 1; }
 message Vector { repeated double vector = 1; }
 message Review { bool approved = 1; }
 message Result { string text = 1; repeated double vector = 2; }
@@ -61,6 +63,21 @@ def embed_text(*, deadline_ms: int = 30_000, steps: list[dict[str, Any]] | None 
 def embed_reviewed_text() -> dict[str, Any]:
     """As `embed_text`, with a step between the calls that somebody outside answers."""
     return embed_text(steps=[_TOKENIZE_STEP, _REVIEW_STEP, _EMBED_STEP])
+
+
+def embed_each() -> dict[str, Any]:
+    """As `embed_text`, with the first step fanned out over a single item."""
+    edge = {"sources": ["input"], "produceType": "text.v1.Texts", "rules": ["texts += input"]}
+    fan_out = {
+        "items": "texts",
+        "maxItems": 1,
+        "maxConcurrency": 1,
+        "failurePolicy": "FAIL_FAST",
+        "collectType": "text.v1.AllTokens",
+        "collectInto": "all",
+    }
+    first = {key: value for key, value in _TOKENIZE_STEP.items() if key != "rules"} | {"edge": edge, "fanOut": fan_out}
+    return embed_text(steps=[first, {**_EMBED_STEP, "rules": ["tokens += input.text"]}])
 
 
 def embed_only(*, step_deadline_ms: int = 0, deadline_ms: int = 30_000) -> dict[str, Any]:

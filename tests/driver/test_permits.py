@@ -138,3 +138,32 @@ def test_a_permit_names_its_target(permits: Permits) -> None:
     [permit] = permits.reserve("quick", 1)
     assert isinstance(permit, Permit)
     assert permit.target == "quick"
+
+
+async def test_a_modest_call_leaves_the_last_permit_and_comes_after_the_others() -> None:
+    permits = Permits(lambda target: 3)
+    first, second = [await permits.take("tokenizer", wait_seconds=1, modest=True) for _ in range(2)]
+    assert first is not None
+    assert second is not None
+    modest = asyncio.create_task(permits.take("tokenizer", wait_seconds=5, modest=True))
+    await asyncio.sleep(0)
+    assert permits.free("tokenizer") == 1
+    [reserved] = permits.reserve("tokenizer", 5)
+    other = asyncio.create_task(permits.take("tokenizer", wait_seconds=5))
+    await asyncio.sleep(0)
+
+    first.release()
+    taken = await other
+    assert taken is not None
+    assert not modest.done()
+    second.release()
+    await asyncio.sleep(0)
+    assert not modest.done()
+    reserved.return_unused()
+    assert await modest is not None
+
+
+async def test_the_only_permit_of_a_target_is_for_modest_calls_too() -> None:
+    permits = Permits(lambda target: 1)
+    assert await permits.take("tokenizer", wait_seconds=0.01, modest=True) is not None
+    assert await permits.take("tokenizer", wait_seconds=0.01, modest=True) is None

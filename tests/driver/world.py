@@ -17,6 +17,7 @@ from store.control import Control
 from store.database import CommitPoint, Database, passes
 from store.definitions import Definitions
 from store.handler_transactions import HandlerTransactions
+from store.items import Items
 from store.leases import Leases
 from store.moves import Moves
 from store.notify import Listener, Notifier
@@ -140,6 +141,7 @@ class World:
         driver = Driver(
             leases=leases,
             moves=Moves(committer),
+            items=Items(database),
             upkeep=Upkeep(database, lease_seconds=lease_seconds, max_lost_leases=3, on_committed=notifier.notify),
             plans=Plans(Definitions(database), evaluator),
             evaluator=evaluator,
