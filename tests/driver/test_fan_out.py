@@ -176,7 +176,9 @@ async def test_a_worker_that_lost_its_lease_keeps_no_item(world: World) -> None:
         await until(lambda: stale.count("leases_lost_total") == 1)
         assert await items(world, job_id) == {}
         assert await progress(world, job_id) == (0, 0, 0)
-        await world.sql.execute("update run set run_after = now()")
+
+    await world.sql.execute("update run set run_after = now()")
+    async with world.worker("worker-b:1"):
         row = await world.until_status(job_id, "COMPLETED")
 
     assert row["items_done"] == 8
