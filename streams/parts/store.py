@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from schemas.errors import SettingsInvalid
+from schemas.topics import load_topics
 from store.answers import Answers
 from store.control import Control
 from store.database import CommitPoint, Database, passes
@@ -46,6 +48,7 @@ class Store:
     submitter: Submitter
     protoc: ProtocChild
     evaluator: OperationsEvaluator
+    own_topics: frozenset[str]
 
     def verbs(self, actor: str) -> Verbs:
         """Return the verbs over this store; what they store says that *actor* did it."""
@@ -60,6 +63,7 @@ class Store:
                 protoc=self.protoc,
                 evaluator=self.evaluator,
                 submitter=self.submitter,
+                own_topics=self.own_topics,
             ),
             actor=actor,
         )
@@ -98,7 +102,16 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
         submitter=Submitter(plans, max_attempts=settings.max_attempts),
         protoc=ProtocChild(),
         evaluator=evaluator,
+        own_topics=_own_topics(settings),
     )
+
+
+def _own_topics(settings: Settings) -> frozenset[str]:
+    """The workers' own topics, which steps must not send to; none where they are not described: the relay looks too."""
+    try:
+        return frozenset(topic.name for topic in load_topics(settings.topics_file).all())
+    except SettingsInvalid:
+        return frozenset()
 
 
 @asynccontextmanager

@@ -36,6 +36,8 @@ async def complete_step(queries: Queries, answers: Answers, plans: Plans, tenant
         return done
     if row.status is not Status.WAITING or row.columns["outstanding_step"] != step:
         return _wrong_state(job_id, step, row.status, row.columns["outstanding_step"])
+    if row.columns["due_move"] == "wake":
+        return _wrong_state(job_id, step, row.status, step)
     canonical = _canonical(await _plan(plans, row), step, response)
     result = await answers.answer(tenant_id=tenant_id, job_id=job_id, step=step, response=canonical)
     return _answer(job_id, step, result)
@@ -81,6 +83,9 @@ def _answer(job_id: UUID, step: str, result: AnswerResult) -> Answer:
 
 
 def _wrong_state(job_id: UUID, step: str, status: object, outstanding_step: object) -> Answer:
+    if outstanding_step == step:
+        error = f"job {job_id} waits at {step!r} until its time has come: a wait is not answered"
+        return refused(WRONG_STATE, error, status=status, outstandingStep=outstanding_step)
     waits = f"waits for {outstanding_step!r}" if outstanding_step else "waits for no answer"
     error = f"job {job_id} is {status} and {waits}, not for {step!r}"
     return refused(WRONG_STATE, error, status=status, outstandingStep=outstanding_step)

@@ -11,6 +11,7 @@ from schemas.errors import JobCorrupt, WorkerError
 from store.definitions import Definitions
 from store.records import StoredDefinition, StoredWorkflow
 from streams.workflow.compiler import load_plan
+from streams.workflow.definition import run_deadline_of
 from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import ENGINE_LEVEL, Plan
 
@@ -42,6 +43,7 @@ class NewerDefinition(WorkerError):
         )
         self.definition_hash = definition.definition_hash
         self.engine_level = definition.engine_level
+        self.run_deadline_ms = run_deadline_of(definition.document)
 
 
 class Plans:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -96,6 +96,7 @@ class Submitter:
             engine_level=plan.engine_level,
             steps_total=len(plan.steps),
             target=plan.next_target(0),
+            run_deadline_ms=plan.run_deadline_ms,
         )
 
     def _for_newer_workers(self, request: Request, origin: Origin, error: NewerDefinition) -> Submission:
@@ -105,6 +106,7 @@ class Submitter:
             definition_hash=error.definition_hash,
             engine_level=error.engine_level,
             target=ENGINE,
+            run_deadline_ms=error.run_deadline_ms,
         )
 
     def _born_failed(self, request: Request | Unusable, origin: Origin, error: str) -> Submission:
@@ -140,13 +142,16 @@ class SubmitWorkflow:
         protoc: Protoc,
         evaluator: Evaluator,
         submitter: Submitter,
+        own_topics: Collection[str] = (),
     ):
+        """*own_topics* are those of the workers themselves, which no step may send to."""
         self._definitions = definitions
         self._submits = submits
         self._plans = plans
         self._protoc = protoc
         self._evaluator = evaluator
         self._submitter = submitter
+        self._own_topics = own_topics
 
     async def __call__(self, tenant_id: str, given: object) -> Answer:
         """Store one run of a stored workflow (`workflowName`) or of a definition that comes along (`workflow`).
@@ -187,7 +192,9 @@ class SubmitWorkflow:
         self, tenant_id: str, request: Request, document: Mapping[str, object], inline_hash: bytes | None
     ) -> Answer:
         try:
-            compiled = await compile_definition(document, protoc=self._protoc, evaluator=self._evaluator)
+            compiled = await compile_definition(
+                document, protoc=self._protoc, evaluator=self._evaluator, own_topics=self._own_topics
+            )
         except DefinitionInvalid as error:
             return findings_answer(error)
         if (refusal := _input_refusal(compiled.plan, request)) is not None:

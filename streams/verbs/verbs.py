@@ -1,6 +1,6 @@
 """All verbs by name, over one store."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -36,7 +36,7 @@ Verb = Callable[[str, object], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class VerbStores:
-    """What the verbs stand on."""
+    """What the verbs stand on. `own_topics` are those of the workers themselves, which no step may send to."""
 
     definitions: Definitions
     submits: Submits
@@ -47,6 +47,7 @@ class VerbStores:
     protoc: Protoc
     evaluator: Evaluator
     submitter: Submitter
+    own_topics: Collection[str] = ()
 
 
 class Verbs:
@@ -72,13 +73,16 @@ class Verbs:
 
 def _verbs(stores: VerbStores, actor: str) -> dict[str, Verb]:
     protoc, evaluator = stores.protoc, stores.evaluator
-    submit = SubmitWorkflow(stores.definitions, stores.submits, stores.plans, protoc, evaluator, stores.submitter)
+    submit = SubmitWorkflow(
+        stores.definitions, stores.submits, stores.plans, protoc, evaluator, stores.submitter, stores.own_topics
+    )
+    put = partial(put_workflow, stores.definitions, stores.plans, protoc, evaluator)
     return {
         "submit-workflow": submit,
         "get-job": partial(get_job, stores.queries),
         "list-jobs": partial(list_jobs, stores.queries),
         "complete-step": partial(complete_step, stores.queries, stores.answers, stores.plans),
         "cancel-job": partial(cancel_job, stores.control),
-        "put-workflow": partial(put_workflow, stores.definitions, stores.plans, protoc, evaluator, actor=actor),
+        "put-workflow": partial(put, actor=actor, own_topics=stores.own_topics),
         "list-workflows": partial(list_workflows, stores.definitions),
     }

@@ -1,6 +1,7 @@
 """put-workflow and list-workflows: the definitions that requests name."""
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from schemas.errors import DefinitionInvalid, Finding, InputInvalid
@@ -25,17 +26,20 @@ async def put_workflow(
     given: object,
     *,
     actor: str,
+    own_topics: Collection[str] = (),
 ) -> Answer:
     """Store a definition under its name, or under `name`, if it verifies; else answer every finding.
 
     `created` is false when the newest version is the same definition: storing it again changes nothing. Runs that were
-    submitted before keep the definition they were submitted with.
+    submitted before keep the definition they were submitted with. No step may send to *own_topics*.
     """
     arguments = Arguments(given, ("name", "workflow"))
     document = arguments.value("workflow")
     name = arguments.text("name")
     try:
-        compiled = await compile_definition(document, name=name, protoc=protoc, evaluator=evaluator)
+        compiled = await compile_definition(
+            document, name=name, protoc=protoc, evaluator=evaluator, own_topics=own_topics
+        )
     except DefinitionInvalid as error:
         return findings_answer(error)
     name = name or compiled.plan.name

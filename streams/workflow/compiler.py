@@ -1,12 +1,14 @@
 """Compiling: a definition and its schema become a plan, or findings. All of them at once."""
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import cast
 
 from schemas import strict_json
 from schemas.errors import DefinitionInvalid, Finding, InputInvalid, WorkflowBroken
 from streams.workflow.definition import Definition, read_definition
+from streams.workflow.definition_kinds import AskDefinition, PublishDefinition
 from streams.workflow.descriptors import Protoc, SchemaSet, resolve_schema, root_of
 from streams.workflow.evaluation import Evaluator
 from streams.workflow.findings import Findings
@@ -33,11 +35,16 @@ class Compiled:
 
 
 async def compile_definition(
-    document: object, *, name: str | None = None, protoc: Protoc, evaluator: Evaluator
+    document: object,
+    *,
+    name: str | None = None,
+    protoc: Protoc,
+    evaluator: Evaluator,
+    own_topics: Collection[str] = (),
 ) -> Compiled:
     """Read a definition, resolve its schema, verify all of it and pin what it resolved to.
 
-    *name* is that of the stored workflow and has precedence over the document's own.
+    *name* is that of the stored workflow and has precedence over the document's own. No step may send to *own_topics*.
 
     Raises:
         DefinitionInvalid: with every finding.
@@ -53,6 +60,8 @@ async def compile_definition(
         if definition is not None and schemas is not None
         else None
     )
+    if definition is not None:
+        _refuse_own_topics(definition, own_topics, findings)
     listed = findings.listed()
     if listed or plan is None or schemas is None:
         raise DefinitionInvalid(listed)
@@ -68,6 +77,15 @@ async def _resolve(definition: Definition, findings: Findings, protoc: Protoc) -
     except InputInvalid as error:
         findings.add_at(error.pointer, str(error))
         return None
+
+
+def _refuse_own_topics(definition: Definition, own_topics: Collection[str], findings: Findings) -> None:
+    """What a step sends to a topic of the workers themselves would be taken for one of theirs."""
+    for step in definition.steps:
+        if isinstance(step.kind, PublishDefinition | AskDefinition) and step.kind.topic in own_topics:
+            kind = "publish" if isinstance(step.kind, PublishDefinition) else "ask"
+            fault = f"{step.kind.topic} is a topic of the workers themselves: send to one of your own"
+            findings.add(fault, *step.path, kind, "topic", step=step.name)
 
 
 def _definition_hash(document: dict[str, object], descriptor_set: bytes) -> bytes:

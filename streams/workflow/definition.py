@@ -3,6 +3,7 @@
 Keys of the language that this version does not support yet are refused by name, never passed over.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,6 +90,13 @@ def read_definition(document: object, findings: Findings) -> Definition | None:
         findings.add(f"the definition has {size:,} bytes, over the limit of {MAX_DOCUMENT_BYTES:,}")
         return None
     return _read_envelope(ObjectReader(document, (), findings), findings, level_of(document))
+
+
+def run_deadline_of(document: Mapping[str, object]) -> int | None:
+    """How many milliseconds a whole run may take, as far as a document says so that may be newer than this engine."""
+    stated = document.get("runDeadlineMs")
+    is_sound = isinstance(stated, int) and not isinstance(stated, bool) and 0 < stated <= MAX_WAIT_MS
+    return stated if isinstance(stated, int) and is_sound else None
 
 
 def _read_envelope(envelope: ObjectReader, findings: Findings, engine_level: int) -> Definition | None:

@@ -134,12 +134,6 @@ class Plan:
     engine_level: int = 1
     run_deadline_ms: int | None = None
 
-    @property
-    def topics(self) -> dict[str, str]:
-        """The topics that steps send to, each with the first step that does."""
-        sending = [step for step in reversed(self.steps) if isinstance(step.work, PlannedAsk | PlannedPublish)]
-        return {step.work.topic: step.name for step in sending if isinstance(step.work, PlannedAsk | PlannedPublish)}
-
     def parse_input(self, value: object) -> Message:
         """The input message from JSON text or a plain JSON value; names in camelCase or snake_case.
 
