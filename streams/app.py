@@ -20,11 +20,12 @@ from streams.agents.held import HeldLetters
 from streams.agents.intake import add_intake_agent
 from streams.health import ServiceHealth
 from streams.kafka.backpressure import Backpressure
+from streams.kafka.faust_app import assignment_of, consumer_of, end_app, has_joined, run_app, waits_for
 from streams.kafka.offsets import Offsets
 from streams.kafka.registry import SchemaRegistry
 from streams.kafka.retention_watch import RetentionWatch
 from streams.kafka.security import KafkaSecurity
-from streams.kafka.transport import IntakeConsumer, IntakeTransport
+from streams.kafka.transport import IntakeTransport
 from streams.kafka.watch import Reading
 from streams.metrics import Metrics
 from streams.parts.intake import build_intake_parts
@@ -35,9 +36,6 @@ _log = logging.getLogger(__name__)
 
 # aiokafka leaves the group for good after this long without a fetch; a full buffer or a spare worker fetches nothing.
 _NEVER_SECONDS: Final = 315_360_000.0
-# Of the 10 s that a stop may take; the rest is for the client's thread, by force if need be.
-_ORDERLY_STOP_SECONDS: Final = 6.5
-_CANCEL_SECONDS: Final = 1.0
 _FIRST_DELAY_SECONDS: Final = 0.5
 # An App that ran this long had nothing wrong with it at the start: the next one is built soon.
 _GOOD_RUN_SECONDS: Final = 60.0
@@ -207,39 +205,40 @@ class IntakeService:
 
     def history_changed(self) -> None:
         """The database was put back or failed over: read from where its rows end now. What is in hand is dropped."""
-        if self._app is not None and isinstance(self._app._consumer, IntakeConsumer):
-            self._app._consumer.read_anew("the database was put back or failed over")
+        if (consumer := consumer_of(self._app)) is not None:
+            consumer.read_anew("the database was put back or failed over")
 
     def health(self) -> ServiceHealth:
         """Ready while partitions can be read and stored; a worker to which none is assigned is ready too.
 
-        So is one that stands still because too much is queued: that is no fault, and the detail tells.
+        So is one that stands still because too much is queued: that is no fault, and the detail tells. One that holds
+        some of its partitions and reads others is ready but degraded.
         """
         if self._hung:
             return ServiceHealth("intake", alive=False, ready=False, detail="the app did not end: restart the process")
-        waits_for = self._waits_for()
+        waits = self._waits_for()
+        assignment = assignment_of(self._app)
+        holds = assignment.holds.told if assignment is not None else []
         lost = ", ".join(f"{count} offsets of {topic}" for topic, count in sorted(self._reading.starts.lost.items()))
         held_back = self._reading.backpressure.reason
         told = [
-            waits_for or (f"stands still: {held_back}" if held_back else "reading"),
+            waits or (f"stands still: {held_back}" if held_back else "reading"),
+            *holds,
             self._reading.watch.told(),
             f"lost to retention: {lost}" if lost else None,
         ]
-        return ServiceHealth("intake", alive=True, ready=waits_for is None, detail="; ".join(filter(None, told)))
+        stands_still = assignment is not None and 0 < len(assignment.partitions) == len(holds)
+        return ServiceHealth(
+            "intake",
+            alive=True,
+            ready=waits is None and not stands_still,
+            detail="; ".join(filter(None, told)),
+        )
 
     def _waits_for(self) -> str | None:
-        app = self._app
-        if app is None:
+        if self._app is None:
             return f"no app runs: {self._last_crash}"
-        if not app.started or app.should_stop or app.crashed:
-            return "the app starts or stops"
-        consumer = app.consumer
-        assert isinstance(consumer, IntakeConsumer)
-        if not _has_joined(app):
-            return "the group is rebalancing"
-        if not consumer.has_coordinator:
-            return "no broker answers for the group"
-        return consumer.waits_for or self._accept.waits_for
+        return waits_for(self._app) or self._accept.waits_for
 
     async def _run_one(self) -> None:
         """Run one App until it stops or crashes; what it wrote and started is gone afterwards."""
@@ -252,7 +251,7 @@ class IntakeService:
                 commit_point=self._commit_point,
             )
             self._app = app
-            running = asyncio.create_task(_run(app), name="intake: app")
+            running = asyncio.create_task(run_app(app), name="intake: app")
             watching = asyncio.create_task(self._watch(app), name="intake: watchdog")
             stopping = asyncio.create_task(self._stopping.wait())
             try:
@@ -263,14 +262,14 @@ class IntakeService:
                 for task in (running, watching, stopping):
                     task.cancel()
                 await asyncio.gather(running, watching, stopping, return_exceptions=True)
-                self._hung = not await _end(app)
+                self._hung = not await end_app(app)
 
     async def _watch(self, app: faust.App) -> None:
         """Crash the App when it is out of the group for too long: aiokafka can leave it and never come back."""
         last_joined = time.monotonic()
         while True:
             await asyncio.sleep(min(1.0, self._group_lost_seconds / 10))
-            if _has_joined(app):
+            if has_joined(app):
                 last_joined = time.monotonic()
             elif time.monotonic() - last_joined > self._group_lost_seconds:
                 await app.crash(GroupLost(f"out of the group for {self._group_lost_seconds:g} s"))
@@ -281,52 +280,11 @@ class IntakeService:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
 
-async def _run(app: faust.App) -> None:
-    """Start *app* and wait until it stops or crashes, be it in the middle of its start. Raises what that raised."""
-    over = asyncio.create_task(app.wait_until_stopped(), name="intake: app's end")
-    starting = asyncio.create_task(app.start(), name="intake: app's start")
-    try:
-        await asyncio.wait({over, starting}, return_when=asyncio.FIRST_COMPLETED)
-        if not over.done():
-            await starting
-            await over
-    finally:
-        # A start that is still under way would go on starting what is stopped.
-        over.cancel()
-        starting.cancel()
-        await asyncio.wait({over, starting}, timeout=_CANCEL_SECONDS)
-
-
 def _reason(app: faust.App, running: "asyncio.Task[None]") -> str:
     error = app.crash_reason
     if error is None and running.done() and not running.cancelled():
         error = running.exception()
     return repr(error) if error is not None else "it stopped"
-
-
-async def _end(app: faust.App) -> bool:
-    """Stop *app*, whatever state it is in. False: it did not end in time."""
-    consumer = app._consumer
-    assert consumer is None or isinstance(consumer, IntakeConsumer)
-    # Waited for, not cancelled: Faust takes a cancellation for one of its own.
-    stopping = asyncio.create_task(_finish(app, consumer), name="intake: stop")
-    await asyncio.wait({stopping}, timeout=_ORDERLY_STOP_SECONDS)
-    ended = consumer is None or await consumer.end_client(by_force=not stopping.done())
-    await asyncio.wait({stopping}, timeout=_CANCEL_SECONDS)
-    if stopping.done() and (stopping.cancelled() or stopping.exception() is not None):
-        _log.warning("intake did not stop cleanly: %r", None if stopping.cancelled() else stopping.exception())
-    return ended and stopping.done()
-
-
-async def _finish(app: faust.App, consumer: IntakeConsumer | None) -> None:
-    if consumer is not None:
-        await consumer.finish()
-    await app.stop()
-
-
-def _has_joined(app: faust.App) -> bool:
-    """Whether the group has given *app* its partitions, be it none, and they can be read."""
-    return bool(app.started and not app.rebalancing and app.tables.actives_ready and app._fetcher.started)
 
 
 def _credentials(security: KafkaSecurity) -> Any:

@@ -12,6 +12,7 @@ from schemas.errors import (
     ContentRefused,
     ContractError,
     EvaluatorUnavailable,
+    PositionMoved,
     RegistryUnavailable,
     StoreUnavailable,
     TablesRefuse,
@@ -30,7 +31,6 @@ _log = logging.getLogger(__name__)
 
 _FIRST_DELAY_SECONDS: Final = 0.05
 _LONGEST_DELAY_SECONDS: Final = 2.0
-_DRIFT: Final = 10
 
 _Result = TypeVar("_Result")
 
@@ -49,12 +49,17 @@ class _Decided:
     letter: DeadLetter
     submission: Submission | None
 
+    @property
+    def where(self) -> Partition:
+        return self.record.topic, self.record.partition
+
 
 class Accept:
     """Stores batches of one topic. Knows nothing of Faust.
 
     An outage, of Postgres or of the schema registry where it must be asked, is waited out for as long as the batch's
-    assignment lasts: nothing of a batch is skipped, and nothing behind it is begun.
+    assignment lasts: nothing of a batch is skipped, and nothing behind it is begun. A record that the tables refuse
+    holds its own partition alone.
     """
 
     def __init__(
@@ -78,12 +83,13 @@ class Accept:
         self._registry = registry
         self._batches = batches
         self._metrics = metrics
-        self._refusals = 0
         self.waits_for: str | None = None
         """The outage that holds a batch now; None while none does."""
 
     async def store(self, assignment: Assignment, records: Sequence[Record]) -> dict[Partition, int]:
         """Store *records*, read under *assignment* in this order, and return the next offset of each partition.
+
+        Of a partition that stands still, nothing is stored from that place on.
 
         Raises:
             AssignmentEnded: the partitions were taken away meanwhile. Drop the batch; it is read again.
@@ -91,9 +97,9 @@ class Accept:
         """
         began = time.monotonic()
         decided = [await self._patiently(assignment, partial(self._decide, assignment, record)) for record in records]
-        await self._write(assignment, decided)
+        stored = await self._write(assignment, decided)
         self._metrics.intake_batch_seconds.observe(time.monotonic() - began)
-        return _next_offsets(records)
+        return _next_offsets(stored)
 
     async def _decide(self, assignment: Assignment, record: Record) -> _Decided:
         try:
@@ -105,8 +111,22 @@ class Accept:
             return _Decided(record, _letter(assignment, record, error.code, str(error)), None)
         return _Decided(record, _letter(assignment, record, CONFLICT_CODE, ""), submission)
 
-    async def _write(self, assignment: Assignment, decided: Sequence[_Decided]) -> None:
-        """Write *decided* in one transaction; where Postgres refuses the content of something, in halves, in order."""
+    async def _write(self, assignment: Assignment, decided: Sequence[_Decided]) -> list[Record]:
+        """Write *decided* in one transaction; where Postgres refuses something of it, in halves, in order.
+
+        Returns:
+            The records that are stored: all but those of partitions that stand still at one of them, or before.
+        """
+        decided = [one for one in decided if not assignment.holds.stop(one.where, one.record.offset)]
+        if not decided:
+            return []
+        try:
+            await self._patiently(assignment, partial(self._send, assignment, decided))
+        except (ContentRefused, TablesRefuse) as error:
+            return await self._write_apart(assignment, decided, error)
+        return [one.record for one in decided]
+
+    async def _send(self, assignment: Assignment, decided: Sequence[_Decided]) -> None:
         moves = assignment.moves(_next_offsets([one.record for one in decided]))
         batch = IntakeBatch(
             self._group_id,
@@ -114,53 +134,61 @@ class Accept:
             letters=[one.letter for one in decided if one.submission is None],
             positions=moves,
         )
-        send = partial(self._batches.batch, batch) if len(decided) > 1 else partial(self._send_alone, batch, decided[0])
-        try:
-            result = await self._patiently(assignment, send)
-        except (ContentRefused, TablesRefuse) as error:
-            await self._write_apart(assignment, decided, error)
-            return
-        self._refusals = 0
+        result = await self._batches.batch(batch)
         assignment.moved(moves)
         self._count(batch, result)
 
-    async def _send_alone(self, batch: IntakeBatch, decided: _Decided) -> BatchResult:
-        """Write the batch of one record. Tables that refuse it are away, and the hold names the record and the way out.
-
-        No constraint makes a record a dead letter: what a record can break, our own checks refuse before. So the first
-        refusal is a sign that tables and program do not fit, and after ten in a row it is told as an error.
-        """
-        try:
-            return await self._batches.batch(batch)
-        except TablesRefuse as error:
-            self._refusals += 1
-            self._metrics.intake_refusals.labels(error.constraint).inc()
-            topic, partition, offset = decided.record.topic, decided.record.partition, decided.record.offset
-            told = (
-                f"{topic}[{partition}] offset {offset}: {error}; mend the tables, or leave the record out for ever with"
-                f" `workflow-runs intake skip {topic} {partition} --to {offset + 1} --reason ...`"
-            )
-            if self._refusals == _DRIFT:
-                _log.error("refused ten times in a row: %s", told)
-            raise StoreUnavailable(told) from error
-
     async def _write_apart(
         self, assignment: Assignment, decided: Sequence[_Decided], refusal: ContentRefused | TablesRefuse
-    ) -> None:
+    ) -> list[Record]:
         if len(decided) > 1:
             middle = len(decided) // 2
-            await self._write(assignment, decided[:middle])
-            await self._write(assignment, decided[middle:])
-            return
+            return await self._write(assignment, decided[:middle]) + await self._write(assignment, decided[middle:])
         [alone] = decided
-        letter = _letter(assignment, alone.record, REFUSED_BY_STORE, str(refusal))
-        if alone.submission is None:
+        if isinstance(refusal, TablesRefuse) or alone.submission is None:
             # Letters are never refused for their content: the tables are not what this program takes them for.
-            await self._patiently(assignment, _always(StoreUnavailable(f"a dead letter is refused: {refusal}")))
-        await self._write(assignment, [_Decided(alone.record, letter, None)])
+            self._hold(assignment, alone, refusal)
+            return []
+        letter = _letter(assignment, alone.record, REFUSED_BY_STORE, str(refusal))
+        return await self._write(assignment, [_Decided(alone.record, letter, None)])
+
+    def _hold(self, assignment: Assignment, alone: _Decided, refusal: ContentRefused | TablesRefuse) -> None:
+        """Let the partition of one record stand still, and try that record again until the tables take it.
+
+        No constraint makes a record a dead letter: what a record can break, our own checks refuse before. So the tables
+        and this program do not fit, and the hold names the record and the way out.
+        """
+        topic, partition, offset = alone.record.topic, alone.record.partition, alone.record.offset
+        self._count_refusal(refusal)
+
+        async def heals() -> bool:
+            try:
+                await self._send(assignment, [alone])
+            except TablesRefuse as error:
+                self._count_refusal(error)
+                return False
+            except StoreUnavailable:
+                return False
+            except ContentRefused:
+                return alone.submission is not None
+            except PositionMoved:
+                return True
+            return True
+
+        assignment.holds.add(
+            alone.where,
+            offset,
+            f"{topic}[{partition}] offset {offset}: {refusal}; mend the tables, or leave the record out for ever with"
+            f" `workflow-runs intake skip {topic} {partition} --to {offset + 1} --reason ...`",
+            heals,
+        )
+
+    def _count_refusal(self, refusal: ContentRefused | TablesRefuse) -> None:
+        if isinstance(refusal, TablesRefuse):
+            self._metrics.intake_refusals.labels(refusal.constraint).inc()
 
     async def _patiently(self, assignment: Assignment, work: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Do *work*, again and again while something that it needs is away. TablesRefuse is left to the caller."""
+        """Do *work*, again and again while what it needs is away. That tables refuse is left to the caller."""
         delay = _FIRST_DELAY_SECONDS
         try:
             while True:

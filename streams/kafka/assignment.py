@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from store.records import PositionMove
+from streams.kafka.holds import Holds
 
 Partition = tuple[str, int]
 """Topic and number."""
@@ -66,6 +67,7 @@ class Assignment:
         self.number = number
         self.cluster_id = cluster_id
         self.partitions = partitions
+        self.holds = Holds()
         self.unstored_records = 0
         self.unstored_bytes = 0
         self._ended = asyncio.Event()
@@ -132,9 +134,17 @@ class Assignment:
         return True
 
     async def gap_within(self, seconds: float) -> bool:
-        """Wait until offsets were passed over, but no longer than *seconds*, nor than the assignment lasts."""
+        """Wait until offsets were passed over, but no longer than *seconds*.
+
+        Raises:
+            AssignmentEnded: it has ended, now or before.
+        """
+        # Not wait_for: it forgets a cancellation that comes together with what it waits for.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._gap_seen.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._gap_seen.wait()
+        if self.ended:
+            raise AssignmentEnded
         return bool(self._gaps)
 
     def take_gaps(self) -> list[Gap]:

@@ -16,6 +16,8 @@ from mode.threads import ServiceThread, WorkerThread
 
 from schemas.errors import BrokerUnavailable
 from streams.kafka.assignment import Partition
+from streams.kafka.batches import Batches, Unreadable, use_own_reader
+from streams.kafka.client_watch import ClientWatch
 from streams.kafka.positions import Bounds
 
 if TYPE_CHECKING:
@@ -61,6 +63,9 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
     number: int = 0
     """The assignment whose starting points were sought; 0 while there is none. Written in the thread alone."""
 
+    watch: ClientWatch | None = None
+    """What the client meets; None until it has started."""
+
     _aborted = False
 
     async def has_ended_within(self, seconds: float) -> bool:
@@ -69,6 +74,13 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
             return True
         await asyncio.to_thread(thread.join, seconds)
         return not thread.is_alive()
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        client = self._ensure_consumer()
+        use_own_reader(client)
+        conf = self.app.conf
+        self.watch = ClientWatch(client, group=conf.id, session_timeout_seconds=conf.broker_session_timeout)
 
     async def on_thread_stop(self) -> None:
         """Leave the group, if the brokers let us do so soon; without them the client is simply dropped."""
@@ -144,11 +156,14 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         self.number = 0
+        if self.watch is not None:
+            self.watch.joined()
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def fetched(self, number: int, partitions: set[TP], seconds: float, most: int) -> "Mapping[TP, list[Any]]":
         """Return records fetched under assignment *number*; none when it is not the one whose positions were sought.
 
+        Where something cannot be read, an `Unreadable` is the last value, and the partition is fetched no more.
         The client has positions of its own before ours are sought: what it fetched from there is never looked at.
         Another assignment may have begun while this waited: what was taken from its records is put back.
         """
@@ -159,6 +174,7 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         records = await self._fetch_records(client, partitions, timeout=seconds, max_records=most)
         # No other task ran since the records were taken: they are of the assignment that is current here.
         if self.number == number:
+            client.pause(*(TopicPartition(*p) for p, taken in records.items() if type(taken[-1].value) is Unreadable))
             return records
         if self.number:
             for partition, taken in records.items():
@@ -170,7 +186,16 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         client = self._ensure_consumer()
         for (topic, partition), offset in offsets.items():
             client.seek(TopicPartition(topic, partition), offset)
+        client.resume(*client.paused())
         self.number = number
+
+    async def can_read(self, partition: Partition, offset: int) -> bool:
+        """Say whether the first batch at or behind *offset* can be read, looking at it anew."""
+        client = self._ensure_consumer()
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            [(_, data)] = (await self._look(client, {TopicPartition(*partition): offset})).values()
+        batches = Batches(data)
+        return not batches.has_next() or all(type(one.value) is not Unreadable for one in batches.next_batch())
 
     async def committed(self, partitions: Collection[Partition]) -> dict[Partition, int | None]:
         """Return the group's committed offsets."""
@@ -188,12 +213,13 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         asked = [TopicPartition(*partition) for partition in partitions]
         async with asyncio.timeout(_ANSWER_SECONDS):
             begins = await client.beginning_offsets(asked)
-            ends = await self._high_watermarks(client, await client.end_offsets(asked))
-        return {tuple(partition): Bounds(begins[partition], ends[partition]) for partition in asked}
+            ends = await self._look(client, await client.end_offsets(asked))
+        return {tuple(partition): Bounds(begins[partition], ends[partition][0]) for partition in asked}
 
-    async def _high_watermarks(
+    async def _look(
         self, client: aiokafka.AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, tuple[int, bytes]]:
+        """Return the high watermark of each partition, and the batch at its offset, of the first that has one."""
         by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = defaultdict(lambda: defaultdict(list))
         for partition, offset in offsets.items():
             leader = client._client.cluster.leader_for_partition(partition)
@@ -201,19 +227,19 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
                 client._client.force_metadata_update()
                 raise BrokerUnavailable(f"{partition.topic}[{partition.partition}] has no leader")
             by_leader[leader][partition.topic].append((partition.partition, offset, _ONE_RECORD_BYTES))
-        ends = {}
+        looks = {}
         for leader, topics in by_leader.items():
             request = FetchRequest(_LOOK_WAIT_MS, 0, _ONE_RECORD_BYTES, _READ_COMMITTED, list(topics.items()))
             response = await client._client.send(leader, request)
             for topic, answers in response.topics:
-                for partition, error, high_watermark, *_ in answers:
+                for partition, error, high_watermark, *_, data in answers:
                     if error:
                         client._client.force_metadata_update()
                         raise BrokerUnavailable(f"{topic}[{partition}] cannot be looked at: Kafka error {error}")
-                    ends[TopicPartition(topic, partition)] = high_watermark
-        if missing := offsets.keys() - ends.keys():
+                    looks[TopicPartition(topic, partition)] = (high_watermark, bytes(data or b""))
+        if missing := offsets.keys() - looks.keys():
             raise BrokerUnavailable(f"the brokers say nothing of {sorted(missing)}")
-        return ends
+        return looks
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         # An empty commit is an error that would end the app.

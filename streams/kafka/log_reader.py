@@ -12,6 +12,7 @@ from aiokafka.structs import TopicPartition
 
 from schemas.errors import BrokerUnavailable
 from streams.kafka.assignment import Partition
+from streams.kafka.batches import use_own_reader
 from streams.kafka.records import time_of
 from streams.kafka.security import KafkaSecurity
 
@@ -26,7 +27,7 @@ class LogState:
     """Where a partition's log begins, and the offset after its last replicated record.
 
     `next_time` is that of the first committed record at or behind the place asked for; None where there is none, none
-    was found in time, or its time is no date.
+    was found in time, it cannot be read, or its time is no date.
     """
 
     start: int
@@ -64,6 +65,7 @@ class LogReader:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await client.start()
+                use_own_reader(client)
                 return await _look(client, {TopicPartition(*partition): at for partition, at in places.items()})
         except (KafkaError, TimeoutError) as error:
             raise BrokerUnavailable(f"Kafka: {error!r}") from error

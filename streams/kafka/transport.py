@@ -23,6 +23,7 @@ from yarl import URL
 from schemas.errors import BrokerUnavailable, StoreUnavailable
 from streams.kafka.assignment import Assignment, Partition
 from streams.kafka.backpressure import Backpressure
+from streams.kafka.batches import Unreadable
 from streams.kafka.consumer_thread import IntakeConsumerThread
 from streams.kafka.offsets import Offsets
 from streams.kafka.positions import Bounds, StartingPoints
@@ -112,18 +113,45 @@ class IntakeConsumer(driver.Consumer):
             return {}
         if not await self._room(assignment, timeout):
             return {}
+        reads = {tp for tp in active_partitions or () if (tp.topic, tp.partition) not in assignment.holds}
+        if not reads:  # Faust would take none for all
+            await asyncio.sleep(_NOTHING_TO_READ_SECONDS)
+            return {}
         most = self.app.conf.broker_max_poll_records
-        fetched = await self.in_thread(
-            self._thread.fetched(assignment.number, active_partitions or set(), timeout, most)
-        )
+        fetched = await self.in_thread(self._thread.fetched(assignment.number, reads, timeout, most))
         if assignment is not self.current:
             return {}
-        for partition, records in fetched.items():
-            if not assignment.fetched((partition.topic, partition.partition), records[0].offset, records[-1].offset):
-                self.begin_again(assignment, f"{partition} went back to {records[0].offset}: its log was replaced")
-                return {}
         self._fetched_under = assignment
-        return fetched
+        return {tp: kept for tp, records in fetched.items() if (kept := self._keep(assignment, tp, records))}
+
+    def _keep(self, assignment: Assignment, tp: TP, records: list[Any]) -> list[Any]:
+        """Note what was fetched of one partition, and return what of it is to be stored."""
+        partition = (tp.topic, tp.partition)
+        if assignment is not self.current or partition in assignment.holds:
+            return []
+        unreadable = records.pop().value if type(records[-1].value) is Unreadable else None
+        if records and not assignment.fetched(partition, records[0].offset, records[-1].offset):
+            self.begin_again(assignment, f"{tp} went back to {records[0].offset}: its log was replaced")
+            return []
+        if unreadable is not None:
+            self._hold(assignment, partition, unreadable)
+        return records
+
+    def _hold(self, assignment: Assignment, partition: Partition, unreadable: Unreadable) -> None:
+        topic, number = partition
+        offset = assignment.partitions[partition].next_offset
+        behind = max(offset + 1, unreadable.next_offset or 0)
+        told = (
+            f"{topic}[{number}] offset {offset}: what stands there cannot be read: {unreadable.why}; mend the log, or"
+            f" leave it out for ever with `workflow-runs intake skip {topic} {number} --to {behind} --reason ...`"
+        )
+
+        async def heals() -> bool:
+            with contextlib.suppress(BrokerUnavailable):
+                return await self.in_thread(self._thread.can_read(partition, offset))
+            return False
+
+        assignment.holds.add(partition, offset, told, heals)
 
     def _to_message(self, tp: TP, record: Any) -> IntakeMessage:
         assert self._fetched_under is not None
@@ -159,6 +187,16 @@ class IntakeConsumer(driver.Consumer):
     def has_coordinator(self) -> bool:
         """Whether a broker answers for the group."""
         return self._thread.has_coordinator
+
+    @property
+    def refused(self) -> str | None:
+        """Why the group does not take this worker in, with the way out; None while it does."""
+        return self._thread.watch.refused if self._thread.watch is not None else None
+
+    @property
+    def silent_seconds(self) -> float:
+        """For how long a request of the Kafka client has been waiting for its answer."""
+        return self._thread.watch.silent_seconds if self._thread.watch is not None else 0.0
 
     async def end_client(self, *, by_force: bool) -> bool:
         """Wait for the thread of the Kafka client to end; by force at once, or where it does not within a second.
@@ -251,9 +289,20 @@ class IntakeConsumer(driver.Consumer):
             await self.crash(error)
 
     async def _watch(self) -> None:
-        """Notice what no broker and no database tells a reader while it reads."""
-        if (assignment := self.current) is not None:
-            self.begin_again(assignment, await self.transport.watch.until_void(assignment, self))
+        """Notice what no broker and no database tells a reader while it reads, and that a held partition can go on."""
+        if (assignment := self.current) is None:
+            return
+        ways = [
+            asyncio.create_task(self.transport.watch.until_void(assignment, self), name="intake: watch"),
+            asyncio.create_task(assignment.holds.until_healed(), name="intake: holds"),
+        ]
+        try:
+            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        self.begin_again(assignment, done.pop().result())
 
     async def _begin_patiently(self) -> None:
         delay = _FIRST_DELAY_SECONDS
