@@ -1,14 +1,9 @@
 """Relays as processes: one that dies is followed in time, a late one disturbs nobody, and a stuck one is freed."""
 
-import asyncio
 import json
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -17,8 +12,9 @@ from store.control import Control
 from store.database import Database
 from store.notify import Notifier
 from store.submit import Submits
+from tests.acceptance.commands import relay_command
 from tests.acceptance.fleet import EMBED_TEXT_LOG, Fleet
-from tests.acceptance.processes import WorkerProcess, environment
+from tests.acceptance.processes import WorkerProcess
 from tests.acceptance.reader import Told, first_arrivals
 from tests.acceptance.waiting import until
 from tests.driver.stories import EMBED, VECTOR
@@ -92,15 +88,15 @@ async def test_an_event_that_no_topic_takes_blocks_its_run_alone_until_it_is_ski
     others = [(await submits.submit(submission())).job_id for _ in range(50)]
     await fleet.until_told(others, ["ACCEPTED"], seconds=5)
 
-    listed = await commanded(fleet, "list")
+    listed = await relay_command(fleet.database_url, "list")
     assert [(row["status"], row["jobId"], row["seq"]) for row in listed["failing"]] == [
         ("FAILED", str(large.job_id), 2)
     ]
     assert "too-large" in listed["failing"][0]["lastError"]
-    shown = await commanded(fleet, "show", str(large.job_id))
+    shown = await relay_command(fleet.database_url, "show", str(large.job_id))
     assert [event["status"] for event in shown["events"]] == ["PUBLISHED", "FAILED"]
     assert shown["error"] == "x" * 300_000
-    await commanded(fleet, "skip", str(large.job_id), "--seq", "2", "--reason", "no topic takes it")
+    await relay_command(fleet.database_url, "skip", str(large.job_id), "--seq", "2", "--reason", "no topic takes it")
 
     told = await fleet.until_told([large.job_id], ["ACCEPTED", "CANCELLED"], seconds=5)
     reduced = first_arrivals(told)[-1].event
@@ -163,19 +159,3 @@ async def blocked(relay: WorkerProcess) -> bool:
 async def well(relay: WorkerProcess) -> bool:
     status, told = await relay.health("/readyz")
     return status == 200 and told["status"] == "ok"
-
-
-async def commanded(fleet: Fleet, *arguments: str) -> Any:
-    """What `workflow-runs relay` prints with these arguments, in a process of its own."""
-    settings = {"database_url": fleet.database_url, "worker_id": "operator"}
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "streams.cli", "relay", *arguments, "--json"],
-        env=environment(settings),
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
-    return json.loads(done.stdout)
