@@ -66,7 +66,7 @@ async def test_a_child_is_started_at_the_first_use_knows_no_secrets_and_is_gone_
 
 async def test_an_expression_that_takes_too_long_is_ended_and_the_next_one_works(kit: SchemaSet) -> None:
     evaluator = ChildEvaluator(seconds=0.2)
-    lag = asyncio.create_task(_longest_lag())
+    lag = asyncio.create_task(longest_lag())
 
     for _ in range(2):
         with pytest.raises(ExpressionFailed, match=r"it takes over 0\.2 s of processor time"):
@@ -78,7 +78,7 @@ async def test_an_expression_that_takes_too_long_is_ended_and_the_next_one_works
     await evaluator.close()
 
 
-async def _longest_lag() -> float:
+async def longest_lag() -> float:
     longest = 0.0
     try:
         while True:
