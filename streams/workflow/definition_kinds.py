@@ -41,11 +41,10 @@ class WaitDefinition:
 KindDefinition = PublishDefinition | AskDefinition | WaitDefinition
 
 _OF_CALLS: Final = ("target", "method", "tls", "deadlineMs", "completion", "retry", "edge", "fanOut")
-_OF_ANSWERS: Final = ("answerWithinMs", "remindAfterMs")
 _BESIDE: Final[Mapping[str, tuple[str, ...]]] = {
-    "publish": (*_OF_CALLS, *_OF_ANSWERS),
+    "publish": _OF_CALLS,
     "ask": _OF_CALLS,
-    "wait": (*_OF_CALLS, *_OF_ANSWERS, "rules", "celRules", "validate"),
+    "wait": (*_OF_CALLS, "rules", "celRules", "validate"),
 }
 """What has no meaning beside each kind."""
 
