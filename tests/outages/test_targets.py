@@ -91,6 +91,27 @@ async def test_d22_a_service_that_never_answers_costs_the_time_of_its_step_and_i
 
 
 @pytest.mark.case("D22")
+async def test_d22_a_service_that_never_answers_outlasts_neither_the_time_of_a_segment_nor_that_of_the_run(
+    stand: Stand,
+) -> None:
+    await stand.worker()
+    await stand.fleet.store({**embed_only(deadline_ms=1_000), "name": "hurried"}, "hurried")
+    whole_run = {**embed_only(step_deadline_ms=1_000), "name": "overdue", "runDeadlineMs": 2_500}
+    await stand.fleet.store(whole_run, "overdue")
+    with stand.fleet.server.holding(EMBED):
+        [hurried] = await stand.fleet.produce(1, workflow="hurried")
+        [overdue] = await stand.fleet.produce(1, workflow="overdue")
+        await until_tried(stand, [hurried], times=1)
+        assert "DEADLINE" in (await stand.fleet.row(hurried))["last_error"]
+        await stand.fleet.until_all([overdue], "FAILED", seconds=2.5 + STORE_SECONDS)
+    row = await stand.fleet.row(overdue)
+    assert row["error"].startswith("DEADLINE")
+    assert "runDeadlineMs" in row["error"]
+    assert (row["completed_at"] - row["created_at"]).total_seconds() < 2.5 + STORE_SECONDS
+    await stand.fleet.until_all([hurried], "COMPLETED", seconds=STORE_SECONDS)
+
+
+@pytest.mark.case("D22")
 async def test_d22_a_service_that_moved_is_found_at_its_new_address(stand: Stand) -> None:
     await stand.worker()
     moved = ScriptedServer()
