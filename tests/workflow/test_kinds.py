@@ -278,7 +278,8 @@ def test_a_retry_policy_says_what_is_tried_again_how_often_and_when(compiled: Co
 
 
 def test_without_a_retry_policy_three_codes_are_tried_again(compiled: Compile) -> None:
-    for empty in ({}, {"codes": [], "delaysMs": []}):
+    empties: tuple[dict[str, object], ...] = ({}, {"codes": [], "delaysMs": []})
+    for empty in empties:
         document = loan()
         document["steps"][0]["retry"] = empty
         assert compiled(document).plan.steps[0].retry == DEFAULT_RETRY
