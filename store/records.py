@@ -36,13 +36,15 @@ class ItemStatus(StrEnum):
 class StoredItem:
     """One item of a step that fans out, once it has been tried.
 
-    `attempt` counts its failed tries. `response` is the parsed JSON, None unless it is COMPLETED; `error` is that of
-    its last failed try. `input` is kept where somebody will want to read it, beside an error; it is not read back.
+    `attempt` counts its failed tries. `input_hash` is the SHA-256 of what it was called with, in hexadecimal digits.
+    `response` is the parsed JSON, None unless it is COMPLETED; `error` is that of its last failed try. `input` is kept
+    where somebody will want to read it, beside an error; it is not read back.
     """
 
     item_index: int
     status: ItemStatus
     attempt: int
+    input_hash: str
     response: object | None = None
     error: str | None = None
     input: object | None = None

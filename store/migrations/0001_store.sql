@@ -158,6 +158,7 @@ create table item (
   input       jsonb,
   response    jsonb,
   error       text,
+  input_hash  bytea not null,                           -- SHA-256 of what it is called with, the same on every try
   constraint item_pkey primary key (job_id, step, item_index),
   constraint item_status_known check (status in ('QUEUED', 'RUNNING', 'WAITING', 'COMPLETED', 'FAILED')),
   constraint item_response_iff_completed check ((status = 'COMPLETED') = (response is not null))

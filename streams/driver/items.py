@@ -55,7 +55,14 @@ class HeldItems:
         if stored:
             self._counted.add(step)
         return [
-            TriedItem(item.item_index, engine.ItemStatus(item.status), item.attempt, item.response, item.error)
+            TriedItem(
+                item.item_index,
+                engine.ItemStatus(item.status),
+                item.attempt,
+                item.input_hash,
+                item.response,
+                item.error,
+            )
             for item in stored
         ]
 
@@ -66,7 +73,13 @@ class HeldItems:
             LeaseLost, MoveRefused, StoreUnavailable: as `Moves.items` says.
         """
         stored = StoredItem(
-            item.index, ItemStatus(item.status), item.failed_tries, item.response, item.error, item.input
+            item.index,
+            ItemStatus(item.status),
+            item.failed_tries,
+            item.input_hash,
+            item.response,
+            item.error,
+            item.input,
         )
         kept = asyncio.get_running_loop().create_future()
         self._waiting.append((stored, kept))

@@ -20,13 +20,15 @@ class ItemStatus(StrEnum):
 class TriedItem:
     """One item after a try.
 
-    `failed_tries` counts those so far. `response` is plain JSON of a COMPLETED item, `error` the text of the last
-    failure; `input` is what a FAILED item was called with, as plain JSON where it has any.
+    `failed_tries` counts those so far. `input_hash` is the SHA-256 of its request, in hexadecimal digits. `response` is
+    plain JSON of a COMPLETED item, `error` the text of the last failure; `input` is what a FAILED item was called with,
+    as plain JSON where it has any.
     """
 
     index: int
     status: ItemStatus
     failed_tries: int
+    input_hash: str
     response: object | None = None
     error: str | None = None
     input: object | None = None

@@ -7,6 +7,7 @@ rest is left for later too.
 """
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import Sequence
 from typing import cast
@@ -75,9 +76,7 @@ class _Branches:
     async def restore(self) -> None:
         """Take over what earlier segments kept."""
         for item in await self._segment.items.tried(self._step.name):
-            if not 0 <= item.index < len(self._inputs):
-                text = f"an item {item.index} is kept of {self._step.name}, which has {len(self._inputs)}"
-                raise WorkflowBroken(text, step=self._step.name)
+            self._check_place(item)
             if item.status is ItemStatus.COMPLETED:
                 self._done(item.index, self._parsed(item), item.response)
                 await asyncio.sleep(0)  # parsing many of them takes a while
@@ -87,6 +86,17 @@ class _Branches:
                 self._failed_tries[item.index] = item.failed_tries
         final = self._responses.keys() | self._failures.keys()
         self._waiting.extend(index for index in range(len(self._inputs)) if index not in final)
+
+    def _check_place(self, item: TriedItem) -> None:
+        """Make sure that what was kept is of the item that stands at its place now."""
+        if not 0 <= item.index < len(self._inputs):
+            text = f"an item {item.index} is kept of {self._step.name}, which has {len(self._inputs)}"
+        elif item.input_hash != _hash(self._payload(item.index)):
+            branch, way_out = self._branch(item.index), "an edge must give the same items in the same order each time"
+            text = f"{branch} is no longer what it was at an earlier try: {way_out}, and a map has no order"
+        else:
+            return
+        raise WorkflowBroken(text, step=self._step.name)
 
     async def run(self) -> None:
         """Call until nothing is left to be called in this segment.
@@ -161,7 +171,7 @@ class _Branches:
                 target=call.target,
                 tls=call.tls,
                 method=call.method_path,
-                payload=self._inputs[index].SerializeToString(deterministic=True),
+                payload=self._payload(index),
                 timeout_seconds=self._segment.timeout_seconds(self._step.name, call.deadline_ms),
                 response_type=self._work.response_type,
                 attempt=self._failed_tries.get(index, 0) + 1,
@@ -171,7 +181,7 @@ class _Branches:
 
     async def _complete(self, index: int, response: Message) -> None:
         kept = self._segment.rendered(response, self._branch(index), "the response")
-        await self._keep(TriedItem(index, ItemStatus.COMPLETED, self._failed_tries.get(index, 0), response=kept))
+        await self._keep(index, ItemStatus.COMPLETED, self._failed_tries.get(index, 0), response=kept)
         self._done(index, response, kept)
         self._failed_in_a_row = 0
         self._progress = True
@@ -195,7 +205,7 @@ class _Branches:
         status = ItemStatus.QUEUED if again else ItemStatus.FAILED
         given = None if again else self._shown(self._inputs[index])
         try:
-            await self._keep(TriedItem(index, status, failed_tries, error=str(failure), input=given))
+            await self._keep(index, status, failed_tries, error=str(failure), input=given)
         except WorkerError as refused:
             self._cut(refused)
         else:
@@ -209,8 +219,21 @@ class _Branches:
         for task in self._calling:
             task.cancel()
 
-    async def _keep(self, item: TriedItem) -> None:
+    async def _keep(
+        self,
+        index: int,
+        status: ItemStatus,
+        failed_tries: int,
+        *,
+        response: object | None = None,
+        error: str | None = None,
+        input: object | None = None,
+    ) -> None:
+        item = TriedItem(index, status, failed_tries, _hash(self._payload(index)), response, error, input)
         await self._segment.items.keep(self._step.name, item, of=len(self._inputs))
+
+    def _payload(self, index: int) -> bytes:
+        return self._inputs[index].SerializeToString(deterministic=True)
 
     def _ends_the_step(self) -> bool:
         return self._work.failure_policy is FailurePolicy.FAIL_FAST and bool(self._failures)
@@ -249,3 +272,7 @@ class _Branches:
 
     def _branch(self, index: int) -> str:
         return f"{self._step.name}#{index}"
+
+
+def _hash(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()

@@ -16,7 +16,7 @@ STEP = "embed-all"
 
 def failed_item(item_index: int, *, attempt: int = 1, again: bool = False) -> StoredItem:
     status = ItemStatus.QUEUED if again else ItemStatus.FAILED
-    return StoredItem(item_index, status, attempt, error="GRPC: UNAVAILABLE: gone", input={"text": "a"})
+    return StoredItem(item_index, status, attempt, "00ff", error="GRPC: UNAVAILABLE: gone", input={"text": "a"})
 
 
 async def keep(given: Given, run: HeldRun, *items: StoredItem, new_items: int = 0) -> None:
@@ -109,7 +109,7 @@ async def test_an_item_that_cannot_be_stored_is_refused_and_the_claim_stands(giv
 
 async def test_a_response_of_null_is_kept_as_such(given: Given) -> None:
     run = await given.held()
-    await keep(given, run, StoredItem(0, ItemStatus.COMPLETED, attempt=0), new_items=1)
+    await keep(given, run, StoredItem(0, ItemStatus.COMPLETED, 0, "00ff"), new_items=1)
     [row] = await select(given.sql, "select response::text from item")
     assert row == {"response": "null"}
     with pytest.raises(psycopg.errors.CheckViolation):

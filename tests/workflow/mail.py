@@ -1,8 +1,10 @@
 """A step that sends the mails of a campaign, one call each, and what keeps its items."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from schemas.errors import CallFailed, StepFailed
@@ -42,6 +44,15 @@ def mail_all(*, edge: Mapping[str, Any] | None = None, **fan_out: Any) -> dict[s
 def campaign(count: int) -> dict[str, Any]:
     """So many mails, to `0`, `1`, ..."""
     return {"drafts": [{"to": str(index)} for index in range(count)]}
+
+
+def tried(
+    index: int, status: ItemStatus, failed_tries: int = 0, *, response: object = None, error: str | None = None
+) -> TriedItem:
+    """One mail of such a campaign, after a try."""
+    to = str(index).encode()
+    request = b"\n" + bytes([len(to)]) + to
+    return TriedItem(index, status, failed_tries, hashlib.sha256(request).hexdigest(), response, error)
 
 
 def sent(*indexes: int) -> list[dict[str, str]]:
@@ -102,7 +113,7 @@ class Kept:
         final = (ItemStatus.COMPLETED, ItemStatus.FAILED)
         assert item.index not in self.items or self.items[item.index].status not in final, "it was final"
         kept = json.loads(json.dumps([item.response, item.input]))
-        self.items[item.index] = TriedItem(item.index, item.status, item.failed_tries, kept[0], item.error, kept[1])
+        self.items[item.index] = replace(item, response=kept[0], input=kept[1])
 
     async def until(self, done: Iterable[int]) -> None:
         """Wait until the items of these places are done, and no others."""

@@ -1,6 +1,7 @@
 """Running a step that fans out: in order, so many at once, what fails, and what a later segment still has to do."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from schemas.errors import (
 from streams.workflow.items import ItemStatus, TriedItem
 from streams.workflow.plan import Plan
 from streams.workflow.runner import Completed
-from tests.workflow.mail import Kept, Mailer, gone, mail_all, mailed, sent
+from tests.workflow.mail import Kept, Mailer, gone, mail_all, mailed, sent, tried
 from tests.workflow.samples import Clock, Log, entry
 
 DONE, FAILED, QUEUED = ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.QUEUED
@@ -81,7 +82,7 @@ async def test_no_more_calls_are_in_flight_than_allowed(concurrency: int, compil
 
 async def test_a_call_of_an_item_names_its_branch_and_its_try(plan: Plan) -> None:
     mailer = Mailer(plan)
-    await mailed(plan, mailer, count=2, items=Kept(TriedItem(1, QUEUED, 2, error="GRPC: gone")))
+    await mailed(plan, mailer, count=2, items=Kept(tried(1, QUEUED, 2, error="GRPC: gone")))
 
     first, second = mailer.requests
     assert (first.step, first.step_index, first.attempt, first.response_type) == ("mailall#0", 0, 1, "mail.v1.Sent")
@@ -120,9 +121,8 @@ async def test_continuing_leaves_out_what_failed_and_says_which(plan: Plan) -> N
 
     assert result(completed)["sentMails"] == sent(0, 2, 3, 5)
     assert log.stored[0].detail == {"items": {"total": 6, "done": 4, "failed": 2, "failedIndexes": [1, 4]}}
-    assert kept.items[1] == TriedItem(
-        1, FAILED, 1, None, "GRPC: mailall#1: INVALID_ARGUMENT: gone", {"to": "1", "subject": "", "labels": []}
-    )
+    failed = tried(1, FAILED, 1, error="GRPC: mailall#1: INVALID_ARGUMENT: gone")
+    assert kept.items[1] == replace(failed, input={"to": "1", "subject": "", "labels": []})
 
 
 async def test_continuing_succeeds_with_nothing_when_everything_failed(plan: Plan) -> None:
@@ -158,7 +158,7 @@ async def test_failing_fast_never_names_an_item_that_was_cancelled(fail_fast: Pl
 
 
 async def test_of_several_final_failures_the_lowest_is_named(fail_fast: Plan) -> None:
-    failures = [TriedItem(index, FAILED, 1, error=f"GRPC: mailall#{index}: INTERNAL: gone") for index in (3, 1, 2)]
+    failures = [tried(index, FAILED, 1, error=f"GRPC: mailall#{index}: INTERNAL: gone") for index in (3, 1, 2)]
 
     with pytest.raises(ItemFailed, match=r"GRPC: mailall#1: INTERNAL"):
         await mailed(fail_fast, Mailer(fail_fast), count=4, items=Kept(*failures))
@@ -200,7 +200,7 @@ async def test_an_item_whose_failure_may_pass_is_tried_again_later_and_the_other
 @pytest.mark.parametrize("policy", ["CONTINUE", "FAIL_FAST"])
 async def test_an_item_that_used_up_its_tries_has_failed(policy: str, compiled_plan: Any) -> None:
     plan = await compiled_plan(mail_all(failurePolicy=policy))
-    mailer, kept = Mailer(plan), Kept(TriedItem(0, QUEUED, 2, error="GRPC: mailall#0: UNAVAILABLE: gone"))
+    mailer, kept = Mailer(plan), Kept(tried(0, QUEUED, 2, error="GRPC: mailall#0: UNAVAILABLE: gone"))
     mailer.failing = {0: gone()}
 
     if policy == "CONTINUE":
@@ -224,7 +224,7 @@ async def test_a_service_that_is_away_is_not_asked_for_every_item(plan: Plan) ->
 
 
 async def test_the_most_tried_item_tells_how_often_the_step_failed(plan: Plan) -> None:
-    mailer, kept = Mailer(plan), Kept(TriedItem(3, QUEUED, 1, error="GRPC: x"), most=5)
+    mailer, kept = Mailer(plan), Kept(tried(3, QUEUED, 1, error="GRPC: x"), most=5)
     mailer.failing = {1: gone(), 3: gone("DEADLINE_EXCEEDED")}
 
     with pytest.raises(ItemFailed, match="mailall#1") as caught:
@@ -235,7 +235,7 @@ async def test_the_most_tried_item_tells_how_often_the_step_failed(plan: Plan) -
 
 async def test_a_final_failure_that_was_kept_fails_the_step_at_once(fail_fast: Plan) -> None:
     mailer = Mailer(fail_fast)
-    kept = Kept(TriedItem(2, FAILED, 1, error="GRPC: mailall#2: NOT_FOUND: gone"))
+    kept = Kept(tried(2, FAILED, 1, error="GRPC: mailall#2: NOT_FOUND: gone"))
 
     with pytest.raises(ItemFailed) as caught:
         await mailed(fail_fast, mailer, count=4, items=kept)
@@ -280,7 +280,7 @@ async def test_the_time_of_a_call_is_what_is_left_when_it_begins(compiled_plan: 
     assert mailer.called == [3, 4]
 
 
-@pytest.mark.parametrize("kept", [None, Kept(TriedItem(0, DONE, 0, {"id": "m-0"}))])
+@pytest.mark.parametrize("kept", [None, Kept(tried(0, DONE, response={"id": "m-0"}))])
 async def test_a_budget_that_is_spent_on_nothing_fails_the_step(kept: Kept | None, compiled_plan: Any) -> None:
     document = mail_all(maxConcurrency=1)
     document["deadlineMs"] = 10_000
@@ -346,9 +346,11 @@ async def test_an_unexpected_error_in_a_call_is_a_failure_of_its_item(fail_fast:
 @pytest.mark.parametrize(
     ("item", "text"),
     [
-        (TriedItem(7, DONE, 0, {"id": "m"}), "an item 7 is kept of mailall, which has 3"),
-        (TriedItem(1, DONE, 0, {"what": "m"}), "the stored response of mailall#1 does not parse"),
-        (TriedItem(1, DONE, 0, None), "the stored response of mailall#1 does not parse"),
+        (tried(7, DONE, response={"id": "m"}), "an item 7 is kept of mailall, which has 3"),
+        (tried(1, DONE, response={"what": "m"}), "the stored response of mailall#1 does not parse"),
+        (tried(1, DONE, response=None), "the stored response of mailall#1 does not parse"),
+        (replace(tried(1, DONE, response={"id": "m"}), input_hash="00"), "mailall#1 is no longer what it was"),
+        (replace(tried(1, QUEUED, 1, error="GRPC: x"), input_hash="00"), "mailall#1 is no longer what it was"),
     ],
 )
 async def test_items_that_are_not_those_of_the_step_end_the_run(item: TriedItem, text: str, plan: Plan) -> None:

@@ -14,12 +14,13 @@ with asked as materialized (
          and run.status = 'RUNNING'
          for no key update) locked
 ), kept as materialized (
-  insert into item (job_id, step, item_index, fence, attempt, updated_at, status, input, response, error)
-  select held.job_id, held.step, given.item_index, held.fence, given.attempt, held.at, given.status, given.input,
+  insert into item (job_id, step, item_index, fence, attempt, updated_at, status, input_hash, input, response, error)
+  select held.job_id, held.step, given.item_index, held.fence, given.attempt, held.at, given.status,
+         decode(given.input_hash, 'hex'), given.input,
          case when given.status = 'COMPLETED' then coalesce(given.response, 'null') end, given.error
     from held
     cross join lateral json_to_recordset(held.items) as given(
-      item_index integer, status text, attempt integer, input jsonb, response jsonb, error text)
+      item_index integer, status text, attempt integer, input_hash text, input jsonb, response jsonb, error text)
   on conflict (job_id, step, item_index) do update
      set fence = excluded.fence, attempt = excluded.attempt, updated_at = excluded.updated_at,
          status = excluded.status, input = excluded.input, response = excluded.response, error = excluded.error
