@@ -1,0 +1,76 @@
+"""The guide to the workflow language: its examples compile, and every key of the language stands in it."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from schemas.errors import DefinitionInvalid
+from streams.evaluator import bounds
+from streams.evaluator.evaluators import InProcessEvaluator
+from streams.evaluator.protoc import ProtocChild
+from streams.workflow.compiler import Compiled, compile_definition
+from streams.workflow.definition import DEFAULT_DEADLINE_MS
+from streams.workflow.limits import MAX_EXPRESSION_BYTES
+from tests.docs.markdown import ROOT, blocks, links
+
+GUIDE = ROOT / "docs" / "workflows.md"
+TEXT = GUIDE.read_text("utf-8")
+PROTOC = ProtocChild()
+
+
+async def compiled(document: dict[str, Any]) -> Compiled:
+    document["schema"]["sources"]["shop.proto"] = blocks(TEXT, "proto")[0]
+    return await compile_definition(document, protoc=PROTOC, evaluator=InProcessEvaluator())
+
+
+def example() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(blocks(TEXT, "json workflow")[0])
+    return document
+
+
+@pytest.mark.parametrize("block", blocks(TEXT, "json workflow"))
+async def test_every_workflow_it_shows_compiles(block: str) -> None:
+    await compiled(json.loads(block))
+
+
+@pytest.mark.parametrize("block", blocks(TEXT, "json step"))
+async def test_every_step_it_shows_compiles_behind_the_input(block: str) -> None:
+    step = json.loads(block)
+    document = example()
+    await compiled({**{key: document[key] for key in ("schema", "inputType")}, "steps": [step]})
+
+
+@pytest.mark.parametrize("place", [(), ("steps", 0), ("steps", 2, "celRules", 0), ("output",)])
+async def test_every_key_of_the_language_stands_in_it(place: tuple[str | int, ...]) -> None:
+    document = example()
+    inner: Any = document
+    for part in place:
+        inner = inner[part]
+    inner["noSuchKey"] = True
+
+    with pytest.raises(DefinitionInvalid, match="no key here") as caught:
+        await compiled(document)
+
+    [finding] = caught.value.findings
+    known = re.findall(r"\w+", finding.error.partition("known: ")[2])
+    assert len(known) > 3 or place == ("output",)
+    assert [key for key in known if f"`{key}`" not in TEXT and f'"{key}"' not in TEXT] == []
+
+
+def test_the_limits_it_names_are_those_that_hold() -> None:
+    for limit in (
+        f"| Length | {MAX_EXPRESSION_BYTES:,} bytes |",
+        f"| Macros | {bounds.MAX_MACROS}, of which {bounds.MAX_MACRO_NESTING} inside each other |",
+        f"| `join`, `replace`, `format`, `split` | {bounds.MAX_BUILDERS} calls |",
+        f"| List that `map` or `filter` builds | {bounds.MAX_ELEMENTS:,} elements |",
+        f"| `deadlineMs` | {DEFAULT_DEADLINE_MS} |",
+    ):
+        assert limit in TEXT
+    assert set(bounds.BUILDERS) == {"join", "replace", "format", "split"}
+
+
+@pytest.mark.parametrize("target", sorted(set(links(TEXT))))
+def test_every_link_leads_somewhere(target: str) -> None:
+    assert (GUIDE.parent / target).exists()
