@@ -232,6 +232,7 @@ class IntakeService:
             "intake",
             alive=True,
             ready=waits is None and not stands_still,
+            degraded=bool(holds),
             detail="; ".join(filter(None, told)),
         )
 

@@ -15,15 +15,14 @@ _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_TRIES: Final = 2.0
 # The brokers answer these when the whole group has come together.
 _LONG_REQUESTS: Final = (JoinGroupRequest, SyncGroupRequest)
+_GRANT: Final = "grant it to this worker's user, and it goes on by itself"
 _REFUSALS: Final[Mapping[type[errors.KafkaError], str]] = {
     errors.InvalidSessionTimeoutError: (
         "the brokers refuse KAFKA_SESSION_TIMEOUT_SECONDS={session:g}: their group.min.session.timeout.ms and"
         " group.max.session.timeout.ms, 6 s and 30 min where nobody set them, leave no room for it; set another one and"
         " restart the worker"
     ),
-    errors.GroupAuthorizationFailedError: (
-        "the right READ on the group {group} is missing: grant it to this worker's user, and it goes on by itself"
-    ),
+    errors.GroupAuthorizationFailedError: (f"the right READ on the group {{group}} is missing: {_GRANT}"),
     errors.InconsistentGroupProtocolError: (
         "the group {group} is used by consumers that share partitions out in another way: stop them, or set another"
         " GROUP"
@@ -41,8 +40,8 @@ class ClientWatch:
 
     def __init__(self, client: aiokafka.AIOKafkaConsumer, *, group: str, session_timeout_seconds: float) -> None:
         """Watch *client*, which is started and subscribes to nothing yet."""
-        self.refused: str | None = None
-        """Why the group does not take the client in, with the way out; None while it does."""
+        self._refused: str | None = None
+        self._cluster = client._client.cluster
         self._group = group
         self._session_timeout_seconds = session_timeout_seconds
         self._coordinator = client._coordinator
@@ -52,6 +51,13 @@ class ClientWatch:
         self._asked_at: dict[object, float] = {}
 
     @property
+    def refused(self) -> str | None:
+        """Why the brokers do not let the client read, with the way out; None while they do."""
+        if self._refused is None and (topics := self._cluster.unauthorized_topics):
+            return f"the right READ on the topic {', '.join(sorted(topics))} is missing: {_GRANT}"
+        return self._refused
+
+    @property
     def silent_seconds(self) -> float:
         """For how long the oldest request that has no answer has been waiting for one."""
         now = time.monotonic()
@@ -59,15 +65,15 @@ class ClientWatch:
 
     def joined(self) -> None:
         """Note that the group took the client in."""
-        self.refused = None
+        self._refused = None
 
     async def _refuse(self, error: errors.KafkaError) -> None:
         refused = _REFUSALS.get(type(error), "the group {group} refuses this worker: {error!r}").format(
             group=self._group, session=self._session_timeout_seconds, error=error
         )
-        if refused != self.refused:
+        if refused != self._refused:
             _log.error("%s", refused)
-        self.refused = refused
+        self._refused = refused
         await asyncio.wait({self._coordinator._closing}, timeout=_SECONDS_BETWEEN_TRIES)
         self._coordinator.request_rejoin()
 

@@ -190,7 +190,7 @@ class IntakeConsumer(driver.Consumer):
 
     @property
     def refused(self) -> str | None:
-        """Why the group does not take this worker in, with the way out; None while it does."""
+        """Why the brokers do not let this worker read, with the way out; None while they do."""
         return self._thread.watch.refused if self._thread.watch is not None else None
 
     @property

@@ -93,6 +93,8 @@ class IntakeBench:
     bootstrap: str | None = None
     backpressure: Backpressure | None = None
     tenant_header: str | None = None
+    security: KafkaSecurity = field(default_factory=KafkaSecurity)
+    session_seconds: float | None = None
     _producer: Producer | None = field(default=None, repr=False)
 
     async def waiting_for_locks(self) -> int:
@@ -166,10 +168,10 @@ class IntakeBench:
         )
         settings = IntakeSettings(
             bootstrap=self.bootstrap or self.kafka.bootstrap,
-            security=KafkaSecurity(),
+            security=self.security,
             group=self.group,
             topic=topic,
-            session_timeout_seconds=SESSION_SECONDS[self.kafka.kind],
+            session_timeout_seconds=self.session_seconds or SESSION_SECONDS[self.kafka.kind],
             batch_records=self.batch_records,
             batch_bytes=self.batch_bytes,
         )
