@@ -116,8 +116,10 @@ class Segment:
     def now(self) -> Try:
         """The try that is going on."""
         run = self.holding.run
-        steps = self._plan.steps if self._plan is not None else ()
-        in_hand = steps[self._done] if self._done < len(steps) else None
+        if self._plan is None:
+            step = run.claim.attempt_step
+            return Try(step, run.try_of(step), run.claim.max_attempts)
+        in_hand = self._plan.steps[self._done] if self._done < len(self._plan.steps) else None
         step = in_hand.name if in_hand is not None else None
         retry = in_hand.retry if in_hand is not None else DEFAULT_RETRY
         return Try(step, run.try_of(step), retry.attempts or run.claim.max_attempts, retry)
