@@ -1,17 +1,16 @@
 """The items of steps that fan out: read here, written by the holder's item move alone."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from store.database import Database
-from store.records import FailedItem, ItemStatus, StoredItem
+from store.records import ItemStatus, StoredItem
 
 _PAGE: Final = 100
 
 
 class Items:
-    """Reads items. Every method raises StoreUnavailable: Postgres gave no answer; call again."""
+    """Reads the items of one step, for whoever works on it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -20,6 +19,9 @@ class Items:
         """Return what is known of a step's items, by their place; items that were never tried are left out.
 
         Under a claim nobody else writes them, so what is read then stays true.
+
+        Raises:
+            StoreUnavailable: Postgres gave no answer; call again.
         """
         found: list[StoredItem] = []
         after = -1
@@ -30,8 +32,3 @@ class Items:
             if len(page) < _PAGE:
                 return found
             after = found[-1].item_index
-
-    async def unfinished(self, job_id: UUID, *, limit: int) -> Sequence[FailedItem]:
-        """Return the first *limit* items of a run whose last try failed, by step and place."""
-        rows: list[dict[str, Any]] = await self._database.rows("items/unfinished", {"job_id": job_id, "limit": limit})
-        return [FailedItem(**{**row, "status": ItemStatus(row["status"])}) for row in rows]

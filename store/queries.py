@@ -11,7 +11,7 @@ from uuid import UUID
 from schemas.errors import InputInvalid
 from schemas.events import EventType, Status
 from store.database import Database
-from store.records import JsonText, RunRow, RunSummary
+from store.records import FailedItem, ItemStatus, JsonText, RunRow, RunSummary
 
 _JSON_COLUMNS: Final = ("labels", "composed_request", "input", "checkpoints", "result", "workflow_definition")
 _GREATEST_ID: Final = UUID(int=2**128 - 1)
@@ -101,6 +101,13 @@ class Queries:
             rows = await self._database.rows("queries/runs_of_business_key", {**params, "business_key": business_key})
         runs = tuple(_summary(row) for row in rows[:limit])
         return RunPage(runs, _cursor(runs[-1]) if len(rows) > limit else None)
+
+    async def failed_items(self, job_id: UUID, *, limit: int) -> list[FailedItem]:
+        """Return the first *limit* items of a run whose last try failed, by step and place. Errors are cut to 4,000."""
+        rows: list[dict[str, Any]] = await self._database.rows(
+            "queries/failed_items", {"job_id": job_id, "limit": limit}
+        )
+        return [FailedItem(**{**row, "status": ItemStatus(row["status"])}) for row in rows]
 
     async def events(self, tenant_id: str, job_id: UUID) -> list[LoggedEvent]:
         """Return the whole log of a run by `seq`, which begins at 1 and has no gap. Empty when there is no such run."""

@@ -55,7 +55,7 @@ class HandlerSteps:
                 is_async=served.declaration.is_async, seconds=request.timeout_seconds
             )
             return await self._in(transaction, request, attempt, schemas, permit)
-        on_behalf = self._on_behalf(attempt)
+        on_behalf = self._on_behalf(attempt, shows_progress=request.attempt is None)
         held_on = permit.hand_over()
         response = await self._handlers.calls(request, on_behalf, schemas=schemas, on_end=held_on.release)
         await self._handlers.board.flush(self._held)
@@ -102,12 +102,19 @@ class HandlerSteps:
         await self._handlers.board.flush(self._held)
         return response
 
-    def _on_behalf(self, attempt: int, transaction: HandlerTransaction | None = None) -> OnBehalf:
+    def _on_behalf(
+        self, attempt: int, transaction: HandlerTransaction | None = None, *, shows_progress: bool = True
+    ) -> OnBehalf:
         held, board = self._held, self._handlers.board
+
+        def report(done: int, total: int) -> None:
+            if shows_progress:  # the progress of a step that fans out is that of its items
+                board.report(held, done, total)
+
         return OnBehalf(
             job_id=held.job_id,
             tenant_id=held.claim.tenant_id,
             attempt=attempt,
-            report=lambda done, total: board.report(held, done, total),
+            report=report,
             connection=transaction.connection if transaction is not None else None,
         )

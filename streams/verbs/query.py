@@ -1,7 +1,9 @@
 """get-job and list-jobs: what a run is, and which there are."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
+from typing import Final
 
 from schemas.errors import InputInvalid
 from schemas.events import Status
@@ -10,14 +12,23 @@ from store.records import RunSummary
 from streams.verbs.answers import Answer, present, timestamp, unknown_job
 from streams.verbs.arguments import Arguments
 
+_MOST_FAILED_ITEMS: Final = 100
+
 
 async def get_job(queries: Queries, tenant_id: str, given: object) -> Answer:
-    """Answer everything about one run: the whole row, with its definition, checkpoints and what it waits for."""
+    """Answer everything about one run: the whole row, with its definition, checkpoints and what it waits for.
+
+    A run with items has `failedItems` beside their numbers: the first hundred whose last try failed, by step and place.
+    """
     job_id = Arguments(given, ("jobId",)).job_id()
     row = await queries.run(tenant_id, job_id)
     if row is None:
         return unknown_job(job_id)
-    return {"ok": True, "job": {**present(row.columns), "checkpoints": _checkpoints(row.columns)}}
+    job = {**present(row.columns), "checkpoints": _checkpoints(row.columns)}
+    if row.columns["items_total"]:
+        failed = await queries.failed_items(job_id, limit=_MOST_FAILED_ITEMS)
+        job["failedItems"] = [present(asdict(item)) for item in failed]
+    return {"ok": True, "job": job}
 
 
 async def list_jobs(queries: Queries, tenant_id: str, given: object) -> Answer:

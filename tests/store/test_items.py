@@ -7,6 +7,7 @@ import pytest
 
 from schemas.errors import MoveRefused
 from store.items import Items
+from store.queries import Queries
 from store.records import HeldRun, ItemStatus, StoredItem
 from tests.store.given import Given, done_item, finished
 from tests.store.samples import select
@@ -89,13 +90,15 @@ async def test_items_are_progress_so_lost_leases_are_forgotten(given: Given) -> 
 
 async def test_the_items_that_failed_are_listed_up_to_a_bound(given: Given) -> None:
     run = await given.held()
-    await keep(given, run, failed_item(3), done_item(0), failed_item(1, again=True), failed_item(2), new_items=4)
-    listed = await Items(given.database).unfinished(run.job_id, limit=2)
-    assert [(item.step, item.item_index, item.status, item.attempt) for item in listed] == [
-        (STEP, 1, ItemStatus.QUEUED, 1),
-        (STEP, 2, ItemStatus.FAILED, 1),
+    long = replace(failed_item(2), error="e" * 10_000)
+    await keep(given, run, failed_item(3), done_item(0), failed_item(1, again=True), long, new_items=4)
+    queries = Queries(given.database)
+    listed = await queries.failed_items(run.job_id, limit=2)
+    assert [(item.step, item.item_index, item.status, item.attempt, item.error) for item in listed] == [
+        (STEP, 1, ItemStatus.QUEUED, 1, "GRPC: UNAVAILABLE: gone"),
+        (STEP, 2, ItemStatus.FAILED, 1, "e" * 4_000),
     ]
-    assert listed[0].error == "GRPC: UNAVAILABLE: gone"
+    assert await queries.failed_items((await given.held()).job_id, limit=2) == []
 
 
 @pytest.mark.parametrize("response", ["\0", float("nan")])

@@ -56,8 +56,8 @@ async def settled(given: Given, **changes: Any) -> UUID:
     await published(given.sql)
     job_id = {"job_id": run.job_id}
     await given.sql.execute(
-        b"""insert into item (job_id, step, item_index, status, fence, attempt)
-            values (%(job_id)s, 's', 0, 'COMPLETED', 1, 1)""",
+        b"""insert into item (job_id, step, item_index, status, fence, attempt, input_hash, response)
+            values (%(job_id)s, 's', 0, 'COMPLETED', 1, 1, 'h', '{}')""",
         job_id,
     )
     await given.sql.execute(b"insert into record values (%(job_id)s, 2, 0, 't', 'a.A', 'k', 'v', '[]')", job_id)
