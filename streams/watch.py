@@ -12,7 +12,7 @@ from streams.health import ServiceHealth
 from streams.kafka.backpressure import Backpressure
 from streams.metrics import Metrics
 
-IDLE_SECONDS: Final = 16.0
+IDLE_SECONDS: Final = 21.0
 CALM_SECONDS: Final = 10.0
 BUSY_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 1.0

@@ -23,7 +23,7 @@ from streams.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
-IDLE_SECONDS: Final = 16.0
+IDLE_SECONDS: Final = 21.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 15.0
 _AT_ONCE_SECONDS: Final = 0.05

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from store.notify import READY
 from tests.driver.stories import EMBED, TOKENIZE
 from tests.driver.world import World, until
 
@@ -120,10 +121,11 @@ async def test_a_loop_that_dies_ends_the_driver_which_hands_back_what_it_holds(
         with world.server.holding(TOKENIZE) as held:
             await held.arrived()
 
-            async def broken() -> list[str]:
+            async def broken() -> dict[str, float]:
                 raise ZeroDivisionError("a bug in a loop")
 
             monkeypatch.setattr(worker.leases, "targets", broken)
+            worker.listener.wake(READY)
             await asyncio.wait({worker.driving})
             with pytest.raises(ZeroDivisionError):
                 worker.driving.result()

@@ -81,7 +81,7 @@ async def test_a_release_and_a_retry_neither_count_nor_forget_a_lost_lease(given
 
 async def test_a_sweep_says_when_to_look_next(given: Given, sql: Sql) -> None:
     swept = await given.upkeep.sweep()
-    assert (swept.next_look_seconds, swept.is_due) == (15, False)
+    assert (swept.next_look_seconds, swept.is_due) == (20, False)
     run = await given.held()
     assert (await given.upkeep.sweep()).next_look_seconds == 1
     soon = b"update run set lease_until = now() + interval '0.4 s' where job_id = %(id)s"
