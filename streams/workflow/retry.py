@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from schemas.errors import CallFailed, StepFailed
+from schemas.errors import RETRYABLE_CODES, CallFailed, StepFailed
 from streams.workflow.document import ObjectReader
 from streams.workflow.json_values import shown
 from streams.workflow.limits import MAX_ATTEMPTS, MAX_DEADLINE_MS, MAX_DELAYS
@@ -47,7 +47,9 @@ class RetryPolicy:
     def retries(self, error: StepFailed) -> bool:
         """Whether a step that failed so may succeed when it is tried again."""
         if isinstance(error, CallFailed) and self.codes:
-            return error.code in self.codes
+            # What is so by default and not here never can: a message that is too large, say.
+            never = error.code in RETRYABLE_CODES and not error.retryable
+            return error.code in self.codes and not never
         return error.retryable
 
     def delay_seconds(self, failures: int) -> float | None:
