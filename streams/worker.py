@@ -79,7 +79,7 @@ class Worker:
     def _build(self, store: Store, commit_point: CommitPoint) -> None:
         settings = self._settings
         backpressure = Backpressure(settings.max_queued, self.metrics)
-        self._watch = StoreWatch(store.database, store.queries, backpressure, self.metrics)
+        self._watch = StoreWatch(store.database, store.looks, store.queries, backpressure, self.metrics)
         if Role.RUNS in settings.roles:
             self._runs = build_runs(settings, store, self._owner, self.metrics, commit_point=commit_point)
         if Role.INTAKE in settings.roles:

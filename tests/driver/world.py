@@ -87,6 +87,7 @@ class World:
             "definition_hash": compiled.definition_hash,
             "target": compiled.plan.next_target(0),
             "steps_total": len(compiled.plan.steps),
+            "run_deadline_ms": compiled.plan.run_deadline_ms,
             "job_id": uuid4(),
         }
         submitted = await Submits(self.database, on_committed=notifier.notify).submit(
