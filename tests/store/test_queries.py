@@ -214,8 +214,8 @@ async def test_a_summary_tells_why_a_run_failed_and_when_it_last_moved(
         "%%%%",
         "ä",
         base64.urlsafe_b64encode(b"2026-11-30T00:00:00+00:00").decode(),
-        base64.urlsafe_b64encode(f"2026-11-30T00:00:00 {uuid4()}".encode()).decode(),
-        base64.urlsafe_b64encode(f"yesterday {uuid4()}".encode()).decode(),
+        base64.urlsafe_b64encode(f"2026-11-30T00:00:00 {UUID(int=7)}".encode()).decode(),
+        base64.urlsafe_b64encode(f"yesterday {UUID(int=7)}".encode()).decode(),
         base64.urlsafe_b64encode(b"\xff\xfe").decode(),
     ],
 )
