@@ -12,7 +12,7 @@ from streams.evaluator.evaluators import InProcessEvaluator
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.compiler import Compiled, compile_definition
 from streams.workflow.definition import DEFAULT_DEADLINE_MS
-from streams.workflow.limits import MAX_EXPRESSION_BYTES
+from streams.workflow.limits import MAX_EXPRESSION_BYTES, MAX_FAN_OUT_CONCURRENCY, MAX_FAN_OUT_ITEMS
 from tests.docs.markdown import ROOT, blocks, links
 
 GUIDE = ROOT / "docs" / "workflows.md"
@@ -59,6 +59,23 @@ async def test_every_key_of_the_language_stands_in_it(place: tuple[str | int, ..
     assert [key for key in known if f"`{key}`" not in TEXT and f'"{key}"' not in TEXT] == []
 
 
+@pytest.mark.parametrize("key", ["edge", "fanOut"])
+async def test_every_key_of_a_step_that_fans_out_stands_in_it(key: str) -> None:
+    [step] = [step for block in blocks(TEXT, "json step") if "fanOut" in (step := json.loads(block))]
+    document = example()
+    document["steps"] = [step]
+    del document["output"]
+    step[key]["noSuchKey"] = True
+
+    with pytest.raises(DefinitionInvalid, match="no key here") as caught:
+        await compiled(document)
+
+    [finding] = caught.value.findings
+    known = re.findall(r"\w+", finding.error.partition("known: ")[2])
+    projections = {"projectTo", "projection", "projections"}  # known to be refused
+    assert [name for name in known if name not in projections and f"`{name}`" not in TEXT] == []
+
+
 def test_the_limits_it_names_are_those_that_hold() -> None:
     for limit in (
         f"| Length | {MAX_EXPRESSION_BYTES:,} bytes |",
@@ -66,6 +83,8 @@ def test_the_limits_it_names_are_those_that_hold() -> None:
         f"| `join`, `replace`, `format`, `split` | {bounds.MAX_BUILDERS} calls |",
         f"| List that `map` or `filter` builds | {bounds.MAX_ELEMENTS:,} elements |",
         f"| `deadlineMs` | {DEFAULT_DEADLINE_MS} |",
+        f"| `maxItems` | required | 1 to {MAX_FAN_OUT_ITEMS:,}.",
+        f"| `maxConcurrency` | required | 1 to {MAX_FAN_OUT_CONCURRENCY} ",
     ):
         assert limit in TEXT
     assert set(bounds.BUILDERS) == {"join", "replace", "format", "split"}
