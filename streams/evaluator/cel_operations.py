@@ -20,64 +20,80 @@ from streams.evaluator.cel_plain import ValueHasNoForm, plain
 from streams.evaluator.frames import Header
 from streams.evaluator.operations import LoadedSchema, Operation, Refused
 
-PROGRAMS_KEPT: Final = 1_024
+PROGRAMS_KEPT: Final = 4_096
 """Programs of one schema; the oldest make room."""
 
-_ENVIRONMENTS_KEPT: Final = 256
+_CHECKERS_KEPT: Final = 32
 _NOT_MET: Final[Header] = {"met": False}
 
+_Variables = tuple[tuple[str, str], ...]
+"""Names with full message names or DYN, sorted."""
 
-class _Environments:
-    """The environments of one schema by their variables, and the programs compiled in them."""
+
+class _Programs:
+    """The expressions of one schema, compiled and bounded.
+
+    An environment with variables is large, and needed for checking only; programs run in one that has none.
+    """
 
     def __init__(self, schema: LoadedSchema) -> None:
         self._pool = schema.pool
-        self._environments: OrderedDict[tuple[tuple[str, str], ...], cel.Env] = OrderedDict()
-        self._programs: OrderedDict[tuple[tuple[tuple[str, str], ...], str], cel.Expression] = OrderedDict()
+        self._checkers: OrderedDict[_Variables, cel.Env] = OrderedDict()
+        self._programs: OrderedDict[tuple[_Variables, str], cel.Expression] = OrderedDict()
+        self._runtime = self._environment(())
 
-    def environment(self, variables: tuple[tuple[str, str], ...]) -> cel.Env:
-        environment = self._environments.get(variables)
-        if environment is None:
-            environment = cel.NewEnv(
-                self._pool,
-                variables={name: _type(full_name) for name, full_name in variables},
-                extensions=[ext_strings.ExtStrings()],
-                functions=[_too_many()],
-            )
-            _keep(self._environments, variables, environment, _ENVIRONMENTS_KEPT)
-        return environment
+    def check(self, source: str, variables: _Variables) -> tuple[str, frozenset[str]]:
+        """The static type, and the variables that it reads. Raises Refused."""
+        program, reads = self._compiled(source, variables)
+        _keep(self._programs, (tuple(item for item in variables if item[0] in reads), source), program, PROGRAMS_KEPT)
+        try:
+            name = program.return_type().name()
+        except RuntimeError as error:
+            raise Refused(_one_line(str(error))) from None
+        # What an Any holds is known with the data only; the engine calls that an error.
+        return re.sub(r"\bERROR\b", "DYN", name), reads
 
-    def program(self, source: str, variables: tuple[tuple[str, str], ...]) -> cel.Expression:
-        """Raises Refused."""
+    def activation(self, messages: Mapping[str, Message]) -> cel.Activation:
+        """Variables with their values, which any number of programs may share."""
+        return self._runtime.Activation(messages)
+
+    def program(self, source: str, variables: _Variables) -> cel.Expression:
+        """The program of an expression over variables of these types. Raises Refused."""
         key = (variables, source)
         program = self._programs.get(key)
         if program is None:
-            program, _ = self.compiled(source, variables)
+            program, _ = self._compiled(source, variables)
             _keep(self._programs, key, program, PROGRAMS_KEPT)
+        else:
+            self._programs.move_to_end(key)
         return program
 
-    def compiled(self, source: str, variables: tuple[tuple[str, str], ...]) -> tuple[cel.Expression, frozenset[str]]:
-        """The bounded program, and the variables that it reads. Raises Refused."""
+    def _compiled(self, source: str, variables: _Variables) -> tuple[cel.Expression, frozenset[str]]:
         try:
-            environment = self.environment(variables)
-            checked = environment.compile(source)
-            rewritten, reads = bounded(checked.serialize(), frozenset(name for name, _ in variables))
-            return environment.deserialize(rewritten), reads
+            checker = self._checkers.get(variables)
+            if checker is None:
+                checker = self._environment(variables)
+                _keep(self._checkers, variables, checker, _CHECKERS_KEPT)
+            rewritten, reads = bounded(checker.compile(source).serialize(), frozenset(name for name, _ in variables))
+            return self._runtime.deserialize(rewritten), reads
         except TypeError:  # the text of which is about the library's own functions
             raise Refused("it holds half a surrogate pair") from None
         except (RuntimeError, ValueError) as error:
             raise Refused(_one_line(str(error))) from None
 
+    def _environment(self, variables: _Variables) -> cel.Env:
+        return cel.NewEnv(
+            self._pool,
+            variables={name: _type(full_name) for name, full_name in variables},
+            extensions=[ext_strings.ExtStrings()],
+            functions=[_too_many()],
+        )
+
 
 def check(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
     """Compile `source` over `variables`, full message names or DYN by name: its `type`, and what it `reads`."""
-    program, reads = schema.part(_Environments).compiled(request["source"], _sorted(request["variables"]))
-    try:
-        name = program.return_type().name()
-    except RuntimeError as error:
-        raise Refused(_one_line(str(error))) from None
-    # What an Any holds is known with the data only; the engine calls that an error.
-    return {"type": re.sub(r"\bERROR\b", "DYN", name), "reads": sorted(reads)}, ()
+    name, reads = schema.part(_Programs).check(request["source"], _sorted(request["variables"]))
+    return {"type": name, "reads": sorted(reads)}, ()
 
 
 def evaluate(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
@@ -85,20 +101,19 @@ def evaluate(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> t
 
     With `filter`, whose value must be a bool: `met` tells it, and `value` is there only when it is true.
     """
-    environments = schema.part(_Environments)
+    programs = schema.part(_Programs)
     variables = _sorted(request["variables"])
-    messages = {
-        name: _message(schema, full_name, data) for (name, full_name), data in zip(variables, blobs, strict=True)
-    }
-    activation = environments.environment(variables).Activation(messages)
+    activation = programs.activation(
+        {name: _message(schema, full_name, data) for (name, full_name), data in zip(variables, blobs, strict=True)}
+    )
     if (filter := request.get("filter")) is not None:
-        met = _value(environments.program(filter, variables), activation, "filter: ")
+        met = _value(programs.program(filter, variables), activation, "filter: ")
         if not isinstance(met, bool):
             raise Refused("filter: it gives no bool")
         if not met:
             return _NOT_MET, ()
     source = request.get("source")
-    value = _value(environments.program(source, variables), activation, "") if source is not None else True
+    value = _value(programs.program(source, variables), activation, "") if source is not None else True
     return {"met": True, "value": value}, ()
 
 

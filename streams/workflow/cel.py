@@ -1,5 +1,6 @@
 """Expressions of a plan: checked once, and evaluated over the messages that they read."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +11,8 @@ from streams.workflow.descriptors import SchemaSet
 from streams.workflow.evaluation import DYN, Evaluator, ExpressionFailed, ExpressionRefused, NotMet, Plain
 from streams.workflow.limits import MAX_EXPRESSION_BYTES
 from streams.workflow.mapping import ScopeTypes
+
+_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 BOOL: Final = frozenset({"BOOL"})
 TARGET: Final = "target"
@@ -62,7 +65,9 @@ async def check_expression(
     size = len(source.encode(errors="surrogatepass"))
     if size > MAX_EXPRESSION_BYTES:
         raise ExpressionRefused(f"the expression has {size:,} bytes, over the limit of {MAX_EXPRESSION_BYTES:,}")
-    variables = {name: descriptor.full_name if descriptor is not None else DYN for name, descriptor in scope.items()}
+    # What the text does not name it cannot read: a scope may be large, and expressions are many.
+    named = scope.keys() & set(_NAME.findall(source))
+    variables = {name: descriptor.full_name if (descriptor := scope[name]) is not None else DYN for name in named}
     checked = await evaluator.check(schemas, source, variables)
     if results and checked.type not in results | {DYN}:
         wanted = " or ".join(sorted(results))
