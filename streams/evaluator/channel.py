@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import streams
 from schemas.errors import EvaluatorUnavailable
@@ -46,8 +46,9 @@ class Channel:
         self._wire = wire
         self._patience_seconds = patience_seconds
         stdin = transport.get_pipe_transport(0)
-        assert isinstance(stdin, asyncio.WriteTransport), "it is a pipe"
-        self._requests = stdin
+        assert stdin is not None, "it is a pipe"
+        # uvloop's transports have the methods of asyncio's, and are none of their classes.
+        self._requests = cast("asyncio.WriteTransport", stdin)
 
     @classmethod
     async def start(
