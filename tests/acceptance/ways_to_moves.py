@@ -6,7 +6,17 @@ from typing import Any
 
 from grpc import StatusCode
 
-from tests.driver.stories import EMBED, TOKENIZE, TOKENS, VECTOR, embed_each, embed_reviewed_text, embed_text
+from tests.driver.stories import (
+    EMBED,
+    TOKENIZE,
+    TOKENS,
+    VECTOR,
+    embed_after_a_pause,
+    embed_each,
+    embed_reviewed_text,
+    embed_text,
+    embed_text_reviewed_within,
+)
 from tests.fixtures.grpc_server import Answer
 
 _AWAY = Answer(status=StatusCode.UNAVAILABLE)
@@ -50,5 +60,23 @@ WAYS: dict[str, Way] = {
     "fail": Way(calls=(1, 2), calls_after=(1, 1), log=(*_STEPS[:2], "FAILED embed"), embed=(_NO,)),
     "give_up": Way(calls=(1, 2), calls_after=(1, 1), log=(*_STEPS[:2], "DEAD embed"), embed=(_AWAY,), max_attempts=1),
     "expire": Way(calls=(1, 1), calls_after=(1, 1)),
+    "wake": Way(
+        calls=(1, 1),
+        calls_after=(1, 1),
+        log=(*_STEPS[:2], "WAITING pause", "STEP_CHECKPOINT pause", *_STEPS[2:]),
+        document=embed_after_a_pause(100),
+    ),
+    "remind": Way(
+        calls=(1, 0),
+        calls_after=(1, 0),
+        log=(*_STEPS[:2], "WAITING review", "WAITING review", "FAILED review"),
+        document=embed_text_reviewed_within(1_500, remindAfterMs=50),
+    ),
+    "overdue": Way(
+        calls=(1, 0),
+        calls_after=(1, 0),
+        log=(*_STEPS[:2], "WAITING review", "FAILED review"),
+        document=embed_text_reviewed_within(100),
+    ),
 }
 """By move. `submit`, `answer` and `cancel` are calls of a verb, `intake` and `relay` have their own tests."""

@@ -80,6 +80,17 @@ def embed_each() -> dict[str, Any]:
     return embed_text(steps=[first, {**_EMBED_STEP, "rules": ["tokens += input.text"]}])
 
 
+def embed_after_a_pause(for_ms: int) -> dict[str, Any]:
+    """As `embed_text`, with a wait between the calls."""
+    return embed_text(steps=[_TOKENIZE_STEP, {"name": "pause", "wait": {"forMs": for_ms}}, _EMBED_STEP])
+
+
+def embed_text_reviewed_within(answer_within_ms: int, **review: object) -> dict[str, Any]:
+    """As `embed_reviewed_text`, and nobody waits for the review for longer than that."""
+    review_step = {**_REVIEW_STEP, "answerWithinMs": answer_within_ms, **review}
+    return embed_text(steps=[_TOKENIZE_STEP, review_step, _EMBED_STEP])
+
+
 def embed_only(*, step_deadline_ms: int = 0, deadline_ms: int = 30_000) -> dict[str, Any]:
     """A single call, to the second service."""
     step = {**_EMBED_STEP, "rules": ["tokens += input.text"], "deadlineMs": step_deadline_ms}
