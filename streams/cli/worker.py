@@ -1,5 +1,6 @@
 """`workflow-runs worker`."""
 
+import gc
 import logging
 import os
 import sys
@@ -35,6 +36,9 @@ def worker(handlers: tuple[str, ...]) -> None:
         sys.path.insert(0, os.getcwd())
     from streams.worker import run_worker
 
+    # What is imported stays to the end: the collector, which stops everything while it looks, may leave it out.
+    gc.collect()
+    gc.freeze()
     uvloop.run(_run(run_worker(settings)))
 
 

@@ -1,6 +1,7 @@
 """Plans of stored definitions, compiled once per definition."""
 
 import asyncio
+import gc
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import ENGINE_LEVEL, Plan
 
 PLANS_KEPT: Final = 256
+"""Each takes some 200 kB for a small schema, most of it outside Python's heap."""
+
+DROPPED_PER_COLLECTION: Final = 64
 NAME_SECONDS: Final = 1.0
 
 
@@ -57,6 +61,7 @@ class Plans:
         self._definitions = definitions
         self._evaluator = evaluator
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
+        self._dropped = 0
         self._compiling: dict[bytes, asyncio.Task[Plan]] = {}
         self._names: OrderedDict[tuple[str, str], tuple[float, StoredWorkflow | None]] = OrderedDict()
 
@@ -88,9 +93,19 @@ class Plans:
         if stored.engine_level > ENGINE_LEVEL:
             raise NewerDefinition(stored)
         plan = await load_plan(stored.document, stored.descriptor_set, evaluator=self._evaluator)
-        self._plans[definition_hash] = plan
-        _bound(self._plans, PLANS_KEPT)
+        self.keep(definition_hash, plan)
         return plan
+
+    def keep(self, definition_hash: bytes, plan: Plan) -> None:
+        """Keep the plan of a definition that was just compiled and stored, until many others have come."""
+        self._plans[definition_hash] = plan
+        self._plans.move_to_end(definition_hash)
+        self._dropped += _bound(self._plans, PLANS_KEPT)
+        if self._dropped >= DROPPED_PER_COLLECTION:
+            # A plan's message classes are cycles, and the pool that they hold is memory that Python does not count: by
+            # itself the collector would look for them when hundreds of megabytes have gathered.
+            self._dropped = 0
+            gc.collect()
 
     def _compiled(self, definition_hash: bytes, task: "asyncio.Task[Plan]") -> None:
         self._compiling.pop(definition_hash, None)
@@ -118,6 +133,9 @@ class Plans:
         self._names.clear()
 
 
-def _bound(cache: OrderedDict[Any, Any], most: int) -> None:
-    while len(cache) > most:
+def _bound(cache: OrderedDict[Any, Any], most: int) -> int:
+    """Drop what was not used for longest; return how many were dropped."""
+    dropped = max(0, len(cache) - most)
+    for _ in range(dropped):
         cache.popitem(last=False)
+    return dropped

@@ -201,6 +201,7 @@ class SubmitWorkflow:
             return refusal
         request = replace(request, workflow_name=compiled.plan.name or INLINE)
         await self._definitions.put(stored_definition(compiled, request.workflow_name))
+        self._plans.keep(compiled.definition_hash, compiled.plan)
         submission = self._submitter.of_plan(
             request, Origin(tenant_id), compiled.plan, compiled.definition_hash, inline_hash
         )
