@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from streams.dev.processes import StartFailed
-from tests.bench import idle, intake, runs
+from tests.bench import idle, intake, items, runs
 from tests.bench.measure import Meter, Sample
 from tests.bench.points import Bench, Point
 from tests.bench.report import document, table
 from tests.bench.servers import Servers
 from tests.bench.watcher import BenchFailed
 
-_TOPICS: Final = (intake.TOPIC, runs.TOPIC, idle.TOPIC)
+_TOPICS: Final = (intake.TOPIC, runs.TOPIC, items.TOPIC, idle.TOPIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ def _points(bench: Bench, size: Size, only: str | None) -> list[Point]:
     points = [
         *intake.intake_points(bench, size.records),
         *runs.runs_points(bench, size.runs),
+        *items.items_points(bench),
         idle.idle_point(bench, size.idle_seconds),
     ]
     return [point for point in points if only in (None, point.topic)]

@@ -1,4 +1,7 @@
-"""The service that every step calls: `python -m tests.bench.noop_service PORT`. It answers what it was sent."""
+"""The service that every step calls: `python -m tests.bench.noop_service PORT`. It answers what it was sent.
+
+Only `Many` answers a thousand items instead.
+"""
 
 import sys
 from typing import TYPE_CHECKING
@@ -8,6 +11,7 @@ import grpc.aio
 import uvloop
 
 from streams.dev.ports import LOOPBACK
+from tests.bench.workload import MANY, many_items
 
 if TYPE_CHECKING:
     _Handler = grpc.GenericRpcHandler[bytes, bytes]
@@ -18,7 +22,11 @@ else:
 class _Echo(_Handler):
     def service(self, details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
         """Serve whatever method is called (gRPC's interface)."""
-        return grpc.unary_unary_rpc_method_handler(_echo)
+        return grpc.unary_unary_rpc_method_handler(_many if details.method == f"/{MANY}" else _echo)
+
+
+async def _many(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+    return many_items()
 
 
 async def _echo(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
@@ -27,7 +35,7 @@ async def _echo(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]
 
 async def serve(port: int) -> None:
     """Serve on 127.0.0.1 until the process is ended."""
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)])
     server.add_generic_rpc_handlers([_Echo()])
     server.add_insecure_port(f"{LOOPBACK}:{port}")
     await server.start()

@@ -33,7 +33,7 @@ from streams.kafka.topic_admin import TopicAdmin
 from streams.parts.store import open_verbs
 from streams.settings import load_settings
 from tests.bench.watcher import BenchFailed
-from tests.bench.workload import TARGET, WORKFLOW
+from tests.bench.workload import FAN_OUT_WORKFLOW, TARGET, WORKFLOW
 
 ROOT: Final = Path(__file__).parents[2]
 IN_FLIGHT: Final = 128
@@ -217,16 +217,17 @@ class Servers:
 
 
 async def prepare_database(url: str) -> None:
-    """Make the tables and store the workflow.
+    """Make the tables and store the workflows.
 
     Raises:
-        BenchFailed: the workflow is refused.
+        BenchFailed: one of them is refused.
     """
     await migrate(url)
     async with open_verbs(load_settings(database_url=url)) as verbs:
-        answer = await verbs.call("put-workflow", {"workflow": WORKFLOW})
-    if answer["ok"] is not True:
-        raise BenchFailed(f"the workflow is refused: {answer}")
+        for workflow in (WORKFLOW, FAN_OUT_WORKFLOW):
+            answer = await verbs.call("put-workflow", {"workflow": workflow})
+            if answer["ok"] is not True:
+                raise BenchFailed(f"the workflow is refused: {answer}")
 
 
 def _is_ready(port: int) -> bool:

@@ -1,10 +1,13 @@
-"""The work that is measured: a workflow of three calls, and requests to run it."""
+"""The work that is measured: a workflow of three calls with requests to run it, and one of a thousand items."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 from uuid import UUID, uuid4
+
+from google.protobuf.wrappers_pb2 import BytesValue, StringValue
 
 from schemas.framing import frame
 from schemas.messages import INDEXES, WorkflowRunRequest
@@ -13,6 +16,12 @@ TARGET: Final = "noop"
 METHOD: Final = "bench.v1.Noop/Do"
 NAME: Final = "three-steps"
 STEPS: Final = ("first", "second", "third")
+
+FAN_OUT_NAME: Final = "thousand-items"
+ITEMS: Final = 1_000
+ITEM_BYTES: Final = 10_000
+ITEMS_IN_FLIGHT: Final = 32
+MANY: Final = "bench.v1.Noop/Many"
 
 _TEXT_CHARACTERS: Final = 190
 
@@ -36,6 +45,51 @@ WORKFLOW: Final[dict[str, object]] = {
     ],
     "output": {"type": "bench.v1.Text", "rules": [f"text = {STEPS[-1]}.text"]},
 }
+
+
+FAN_OUT_WORKFLOW: Final[dict[str, object]] = {
+    "name": FAN_OUT_NAME,
+    "schema": {
+        "sources": {
+            "bench.proto": """
+                syntax = "proto3";
+                package bench.v1;
+                message Text { string text = 1; }
+                message Texts { repeated Text texts = 1; }
+                service Noop { rpc Do(Text) returns (Text); rpc Many(Text) returns (Texts); }
+            """
+        },
+        "root": "bench.proto",
+    },
+    "inputType": "bench.v1.Text",
+    "steps": [
+        {"name": "many", "target": TARGET, "method": MANY, "rules": ["text = input.text"]},
+        {
+            "name": "each",
+            "target": TARGET,
+            "method": METHOD,
+            "edge": {"sources": ["many"], "produceType": "bench.v1.Texts", "rules": ["texts = many.texts"]},
+            "fanOut": {
+                "items": "texts",
+                "maxItems": ITEMS,
+                "maxConcurrency": ITEMS_IN_FLIGHT,
+                "failurePolicy": "FAIL_FAST",
+                "collectType": "bench.v1.Texts",
+                "collectInto": "texts",
+            },
+        },
+    ],
+    "output": {"type": "bench.v1.Text", "rules": ["text = input.text"]},
+}
+"""The first call gives the items: no request need be as large as they are together."""
+
+ITEM: Final = StringValue(value=Random(1).randbytes(ITEM_BYTES // 2).hex()).SerializeToString()
+"""One item as it goes over the wire: a message with one text in field 1, of which compression saves a half at most."""
+
+
+def many_items() -> bytes:
+    """What `Many` answers: a message with all items in field 1."""
+    return BytesValue(value=ITEM).SerializeToString() * ITEMS
 
 
 @dataclass(frozen=True, slots=True)
