@@ -271,6 +271,20 @@ async def test_a_move_looks_again_at_the_runs_it_is_given(given: Given, move: st
         assert await given.everything(run.job_id) == before
 
 
+@pytest.mark.parametrize("move", ["wake", "remind", "overdue"])
+async def test_a_move_is_for_runs_that_wait_for_it_alone(given: Given, move: str) -> None:
+    runs = {
+        "wake": await given.asleep(),
+        "remind": await parked_for(given, remind_after_ms=1),
+        "overdue": await parked_for(given, answer_within_ms=1),
+    }
+    await given.pass_time(*(run.job_id for run in runs.values()))
+    others = [run.job_id for kind, run in runs.items() if kind != move]
+    before = [await given.everything(job_id) for job_id in others]
+    assert await given.database.rows(f"due/{move}", {"job_ids": others, "now": None}) == []
+    assert [await given.everything(job_id) for job_id in others] == before
+
+
 @pytest.mark.spec(82)
 @pytest.mark.parametrize("move", ["wake", "remind", "overdue"])
 async def test_a_move_rolls_back_with_its_event(given: Given, move: str) -> None:
