@@ -10,9 +10,11 @@ from store.committer import Committer
 from store.control import Control
 from store.database import Database
 from store.moves import Moves
+from store.prune import Prune
 from store.submit import Submits
 from store.upkeep import Upkeep
 from tests.store.given import LEASE_SECONDS, Given
+from tests.store.pruned import pruning
 from tests.store.samples import Sql, Woken, connected
 
 
@@ -68,3 +70,8 @@ async def given(
     )
     yield given
     await given.close()
+
+
+@pytest.fixture
+def prune(database: Database) -> Prune:
+    return pruning(database)

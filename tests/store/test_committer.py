@@ -173,6 +173,17 @@ async def test_in_a_flush_of_many_kinds_a_refused_and_a_stale_move_leave_the_oth
     await flushes.moves.checkpoint(taken, finished())
 
 
+async def test_of_two_ends_of_one_claim_that_wait_together_the_first_one_stands(given: Given, flushes: Flushes) -> None:
+    run = await given.held()
+    twin = HeldRun(run.claim, seq=run.seq, held_until=run.held_until, history=run.history)
+    flushes.may_go.clear()
+    ends = [start(flushes, "complete", run), start(flushes, "fail", twin)]
+    await flushes.next()
+    flushes.may_go.set()
+    assert await outcomes(*ends) == [None, LeaseLost]
+    assert await given.log(run.job_id) == ["ACCEPTED", "COMPLETED"]
+
+
 async def test_to_stop_waiting_stops_no_move_and_the_next_one_knows_of_it(given: Given, flushes: Flushes) -> None:
     run = await given.held()
     flushes.may_go.clear()
