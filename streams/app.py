@@ -189,7 +189,7 @@ class IntakeService:
             self._ended.set()
 
     async def stop(self) -> bool:
-        """Read nothing more, let the batch in hand and its offsets through, and leave the group: 10 s at most.
+        """Read nothing more, let the batch in hand and its offsets through, and leave the group: 8 s at most.
 
         Returns:
             Whether it ended in time. If not, leave the process: a thread of the Kafka client is still in it.

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 DONE: Final = 0
 GAVE_UP: Final = 75
-STOP_SECONDS: Final = 5.0
-"""What the end of intake, release, flush and close share once the runs in hand have come to rest, whatever is away."""
+STOP_SECONDS: Final = 4.0
+"""What the end of intake, release, flush and close share from the end of the grace on, whatever is away."""
 
 CLOSE_SECONDS: Final = 2.0
 """What of it is kept for release, flush and close when intake does not end."""
@@ -217,16 +217,20 @@ class Worker:
         """Take nothing more in, and bring what is in hand to rest. False: intake did not end in time."""
         log.info("stopping")
         intake = asyncio.create_task(self._stop_intake())
+        rest_by = time.monotonic() + self._settings.drain_grace_seconds
         if self._runs is not None:
             hurry = asyncio.create_task(self._hurry.wait())
             drain = asyncio.create_task(self._runs.driver.drain(self._settings.drain_grace_seconds))
             await asyncio.wait({hurry, drain}, return_when=asyncio.FIRST_COMPLETED)
             if not drain.done():
+                rest_by = time.monotonic()
                 await self._runs.driver.drain(0)
             hurry.cancel()
             await drain
-        self._leave_by = time.monotonic() + STOP_SECONDS
-        in_time, _ = await asyncio.wait({intake}, timeout=STOP_SECONDS - CLOSE_SECONDS)
+        # What nobody answers on is still being handed back when the grace is over: that is no more time for the rest.
+        self._leave_by = min(time.monotonic(), rest_by) + STOP_SECONDS
+        left = self._leave_by - CLOSE_SECONDS - time.monotonic()
+        in_time, _ = await asyncio.wait({intake}, timeout=max(0.1, left))
         return bool(in_time) and intake.result()
 
     async def _stop_intake(self) -> bool:

@@ -11,8 +11,8 @@ from streams.kafka.transport import IntakeConsumer
 
 _log = logging.getLogger(__name__)
 
-# Of the 10 s that a stop may take; the rest is for the client's thread, by force if need be.
-_ORDERLY_STOP_SECONDS: Final = 6.5
+# Of the 8 s that a stop may take; the rest is for the client's thread, by force if need be.
+_ORDERLY_STOP_SECONDS: Final = 4.5
 _CANCEL_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 5.0
 

@@ -37,7 +37,7 @@ _SEEK_PATIENCE_SECONDS: Final = 5.0
 # How long a rebalance waits for the transaction in hand, and for its offsets; a stop has less time.
 _SETTLE_SECONDS: Final = 5.0
 _FLUSH_SECONDS: Final = 2.0
-_STOP_SETTLE_SECONDS: Final = 3.0
+_STOP_SETTLE_SECONDS: Final = 2.0
 _STOP_FLUSH_SECONDS: Final = 1.0
 _NOTHING_TO_READ_SECONDS: Final = 0.05
 _FIRST_DELAY_SECONDS: Final = 0.1

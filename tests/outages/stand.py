@@ -56,16 +56,14 @@ class Watch:
             self.looks.append(Look(time.monotonic(), alive == 200, ready == 200, troubled))
             await asyncio.sleep(0.2)
 
-    async def until_troubled(self, *names: str) -> None:
+    async def until_troubled(self, *names: str, seconds: float = NOTICED_SECONDS) -> None:
         """Wait until the worker has said of each of these services that it is not ready."""
         first = len(self.looks)
 
         def said() -> set[str]:
             return {name for look in self.looks[first:] for name in look.troubled}
 
-        await until(
-            lambda: set(names) <= said(), lambda: f"it says nothing of {set(names) - said()}", seconds=NOTICED_SECONDS
-        )
+        await until(lambda: set(names) <= said(), lambda: f"it says nothing of {set(names) - said()}", seconds=seconds)
 
     async def until_ready(self, *, seconds: float) -> None:
         """Wait until the worker says that all is well."""

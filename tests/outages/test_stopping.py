@@ -9,9 +9,7 @@ from tests.outages.stand import KAFKA_SECONDS, Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
-GRACE_SECONDS = 4
-INTAKE_SECONDS = 10
-"""How long intake may take to leave its group, beside the grace of the calls. Given up then, the process exits 75."""
+GRACE_SECONDS = 1
 STOP_SECONDS = 5
 
 
@@ -41,4 +39,4 @@ async def test_a_worker_that_reaches_nothing_any_more_stops_in_time_and_its_runs
     await stand.until_finished(jobs, runs=KAFKA_SECONDS, events=2 * KAFKA_SECONDS)
     await shared.ready()
     assert code in (0, 75)
-    assert took < max(GRACE_SECONDS, INTAKE_SECONDS) + STOP_SECONDS
+    assert took < GRACE_SECONDS + STOP_SECONDS
