@@ -176,6 +176,21 @@ async def test_of_a_flush_of_many_kinds_each_move_is_made_once(given: Given, lan
         assert len(await given.log(run.job_id)) == run.seq
 
 
+async def test_a_release_behind_items_is_known_though_leases_were_lost_before(given: Given, lanes: Lanes) -> None:
+    """Items are progress: from then on the row says that no lease was lost."""
+    run = await given.reclaimed(await given.held())
+    assert run.claim.lost_leases == 1
+    await lanes.make("item", run)
+
+    async def lose_the_answer() -> None:
+        await kill_lanes(given.sql)
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    lanes.once(".after_commit", lose_the_answer)
+    await lanes.make("release", run)
+    assert (await given.row(run.job_id))["status"] == "QUEUED"
+
+
 async def test_a_retry_that_was_swept_instead_is_not_taken_for_made(given: Given, lanes: Lanes) -> None:
     """Both leave the run queued under the same claim; only the retry counts a failed try."""
     run = await given.held()
