@@ -36,7 +36,10 @@ class OutboxStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FailingRow:
-    """A row of the queue that failed by itself: an event (`job_id` and `seq`) or a dead letter (`letter_id`)."""
+    """A row of the queue that failed by itself.
+
+    It is an event or what its step sends (`job_id` and `seq`), or a dead letter (`letter_id`).
+    """
 
     shard: int
     id: int
@@ -147,7 +150,7 @@ class RelayOperations:
         )
 
     async def resend(self, job_id: UUID, *, seq: int | None = None, reason: str | None = None) -> Sequence[int]:
-        """Have failed events of a run tried at once, as if they never had: all of them, or the one numbered *seq*.
+        """Have what failed of a run tried at once, as if it never had: all of it, or what stands at *seq*.
 
         Returns:
             Their seqs; empty when none of them failed, so that nothing was changed.
@@ -184,9 +187,10 @@ class RelayOperations:
             shard, id = rows[-1]["shard"], rows[-1]["id"]
 
     async def skip(self, job_id: UUID, seq: int, *, reason: str) -> None:
-        """Give a blocked event up: it is told in its reduced form, so that the later ones of its run go on.
+        """Give up what is blocked at *seq*, so that what comes later of its run goes on.
 
-        It keeps its id and its number. Until it is blocked it may still go out whole, which is why it must be.
+        An event is told in its reduced form, with its id and its number. A record of a step, which goes before its
+        event, is dropped. Until it is blocked it may still go out whole, which is why it must be.
 
         Raises:
             NotFound: there is no such run, or no more.

@@ -18,6 +18,7 @@ def failing_fields(row: FailingRow) -> Json:
         "jobId": str(row.job_id) if row.job_id is not None else None,
         "letterId": row.letter_id,
         "seq": row.seq,
+        "kind": row.kind,
         "shard": row.shard,
         "attempts": row.attempts,
         "nextTryAt": None if row.blocked else _time(row.next_try_at),

@@ -216,8 +216,10 @@ async def test_a_run_past_its_deadline_fails_wherever_it_rests(
 async def test_a_run_in_hand_is_left_to_its_holder_until_its_lease_has_ended(given: Given) -> None:
     run = await given.held(run_deadline_ms=60_000)
     assert run.claim.deadline_at is not None
-    await given.pass_time(run.job_id)
-    assert await given.due.settle() == NOTHING
+    other = await given.run(run_deadline_ms=120_000)
+    await given.pass_time(run.job_id, other)
+    assert await given.due.settle(limit=1) == Settled(woken=0, overdue=1, reminded=0, more=True), "it stands in no way"
+    assert await given.due.settle(limit=1) == NOTHING
     await given.expire(run.job_id)
     assert (await given.upkeep.sweep()).expired == 1
     assert (await given.due.settle()).overdue == 1
@@ -283,6 +285,16 @@ async def test_a_move_is_for_runs_that_wait_for_it_alone(given: Given, move: str
     before = [await given.everything(job_id) for job_id in others]
     assert await given.database.rows(f"due/{move}", {"job_ids": others, "now": None}) == []
     assert [await given.everything(job_id) for job_id in others] == before
+
+
+async def test_a_deadline_that_passed_ends_no_run_that_is_held_or_settled(given: Given) -> None:
+    held, settled = await given.many_held(2, run_deadline_ms=1)
+    await given.moves.complete(settled, result={}, verdict="1 steps, output x")
+    await given.pass_time(held.job_id, settled.job_id)
+    for run in (held, settled):
+        before = await given.everything(run.job_id)
+        assert await given.database.rows("due/overdue", {"job_ids": [run.job_id], "now": None}) == []
+        assert await given.everything(run.job_id) == before
 
 
 @pytest.mark.spec(82)
