@@ -1,7 +1,5 @@
 """How many runs wait, and for what: counted within bounds, and what holds intake back."""
 
-import asyncio
-
 from store.database import Database
 from store.looks import Looks
 from store.queries import Queries
@@ -20,9 +18,11 @@ async def test_the_count_comes_from_the_due_runs_and_names_what_they_wait_for(
     await submits.batch(IntakeBatch(GROUP, requests))
     metrics = Metrics()
     backpressure = Backpressure(6, metrics)
-    watch = StoreWatch(database, Looks(database, most_queued=6), Queries(database), backpressure, metrics)
+    now = [1000.0]
+    looks = Looks(database, most_queued=6, clock=lambda: now[0])
+    watch = StoreWatch(database, looks, Queries(database), backpressure, metrics)
     assert await watch.look() == 1
-    await asyncio.sleep(1)
+    now[0] += 1.1
     assert backpressure.reason == "6 or more due runs are queued: 3 for b:1, 2 for c:1, 1 for a:1"
     assert metrics.registry.get_sample_value("workflow_runs_queued_runs") == 6
     await sql.execute(b"update run set run_after = now() + interval '1 hour' where next_target = 'b:1'")
