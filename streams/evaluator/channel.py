@@ -80,6 +80,11 @@ class Channel:
                 raise _cannot_start(said.rpartition("\n")[2] or str(error)) from None
             return channel
 
+    @property
+    def alive(self) -> bool:
+        """Whether nobody has seen it end yet."""
+        return not self._wire.gone.done()
+
     async def call(self, request: Header, blobs: Sequence[bytes] = ()) -> tuple[Header, list[bytes]]:
         """Send one request and return its answer.
 

@@ -12,16 +12,12 @@ import signal
 import sys
 from typing import BinaryIO, Final
 
-from streams.evaluator import cel_operations
-from streams.evaluator.frames import LENGTH, READY, FrameInvalid, Header, body_length, decode, encode
-from streams.evaluator.operations import LoadedSchemas, Operation, Refused, SchemaUnknown, perform
-
-OPERATIONS: Final[dict[str, Operation]] = {**cel_operations.OPERATIONS}
+from streams.evaluator.all_operations import OPERATIONS
+from streams.evaluator.frames import LENGTH, READY, FrameInvalid, body_length, decode, encode
+from streams.evaluator.operations import LoadedSchemas, Refused, SchemaUnknown, perform
 
 ERROR_BYTES: Final = 1 << 20
 """What libraries may write to the standard error, which is a file."""
-
-NEEDS_MEMORY: Final = "it needs more memory than it is given"
 
 
 def main(arguments: list[str]) -> None:
@@ -54,7 +50,6 @@ def _next(requests: BinaryIO) -> bytes | None:
 
 
 def _answer(schemas: LoadedSchemas, body: bytes) -> bytes:
-    header: Header
     try:
         request, blobs = decode(body)
         if request["operation"] == READY:
@@ -62,13 +57,10 @@ def _answer(schemas: LoadedSchemas, body: bytes) -> bytes:
         answer, answered = perform(OPERATIONS, schemas, request, blobs)
         return encode({**answer, "ok": True}, answered)
     except SchemaUnknown:
-        header = {"ok": False, "unknown_schema": True}
+        return encode({"ok": False, "unknown_schema": True})
     except Refused as error:
-        header = {"ok": False, "refused": str(error)}
-    except MemoryError:
-        header = {"ok": False, "refused": NEEDS_MEMORY, "worn": True}
+        return encode({"ok": False, "refused": str(error), "worn": error.worn})
     except FrameInvalid as error:
-        header = {"ok": False, "refused": f"the answer is too long: {error}"}
-    except Exception as error:  # noqa: BLE001  # the edge of the child: it answers, whatever the library raised
-        header = {"ok": False, "refused": f"unexpected {type(error).__name__}: {error}"}
-    return encode(header)
+        return encode({"ok": False, "refused": f"the answer is too long: {error}"})
+    except MemoryError:  # there was room for the answer, and not for its frame
+        return encode({"ok": False, "refused": "the answer is too long", "worn": True})

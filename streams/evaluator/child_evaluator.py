@@ -1,6 +1,7 @@
 """The evaluator in child processes: bounded in time and memory, whatever an expression does."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ from streams.evaluator.frames import FrameInvalid, Header
 from streams.evaluator.operations import Refused
 from streams.evaluator.turns import Turns
 from streams.workflow.descriptors import SchemaSet
+
+log = logging.getLogger(__name__)
 
 
 class ChildEvaluator(OperationsEvaluator):
@@ -73,7 +76,7 @@ class ChildEvaluator(OperationsEvaluator):
     async def _exchanged(
         self, schemas: SchemaSet, request: Header, blobs: Sequence[bytes]
     ) -> tuple[Header, Sequence[bytes]]:
-        channel = self._idle.pop() if self._idle else await self._started()
+        channel = await self._channel()
         try:
             answer, answered = await self._answer(channel, schemas, request, blobs)
         except ChildOverran:
@@ -102,10 +105,19 @@ class ChildEvaluator(OperationsEvaluator):
             answer, answered = await channel.call({**request, "loads": True}, [*blobs, schemas.to_bytes()])
         return answer, answered
 
-    async def _started(self) -> Channel:
+    async def _channel(self) -> Channel:
+        while self._idle:
+            channel = self._idle.pop()
+            if channel.alive:
+                return channel
+            await self._drop(channel)
         if self._closed:
             raise _closed()
-        channel = await Channel.start(seconds=self._seconds, memory_bytes=self._memory_bytes, python=self._python)
+        try:
+            channel = await Channel.start(seconds=self._seconds, memory_bytes=self._memory_bytes, python=self._python)
+        except EvaluatorUnavailable as error:
+            log.warning("%s", error)
+            raise
         self._channels.add(channel)
         return channel
 

@@ -92,7 +92,7 @@ class InProcessEvaluator(OperationsEvaluator):
         self, schemas: SchemaSet, request: Header, blobs: Sequence[bytes] = ()
     ) -> tuple[Header, Sequence[bytes]]:
         if self._operations is None:
-            from streams.evaluator.child import OPERATIONS  # the engine is loaded at its first use
+            from streams.evaluator.all_operations import OPERATIONS  # the engine is loaded at its first use
 
             self._operations = OPERATIONS
         digest = self._digests.of(schemas)

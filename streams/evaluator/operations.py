@@ -1,7 +1,7 @@
 """What can be asked of an evaluator, by name, and the schemas that it has loaded.
 
 An operation is given a loaded schema, the request's header and its byte strings, and answers in the same form. It says
-no by `Refused`. A new family of operations gets a module of its own and a line in `OPERATIONS`.
+no by `Refused`. A new family of operations gets a module of its own and a place in `all_operations`.
 """
 
 from collections import OrderedDict
@@ -20,7 +20,14 @@ _Part = TypeVar("_Part")
 
 
 class Refused(Exception):
-    """The operation's own no: an expression that does not compile, or one that has no value. The text says why."""
+    """An operation says no: an expression does not compile, say, or has no value. The text says why.
+
+    `worn` means that the process should not be used any longer.
+    """
+
+    def __init__(self, reason: str, *, worn: bool = False) -> None:
+        super().__init__(reason)
+        self.worn = worn
 
 
 class SchemaUnknown(Exception):
@@ -83,10 +90,17 @@ def perform(
     A schema that comes along as the last byte string (`loads`) is kept first.
 
     Raises:
-        Refused, MemoryError: the operation's own.
+        Refused: the operation says no, or went wrong in a way that nobody expected.
         SchemaUnknown: repeat the request with the schema.
     """
-    if request.get("loads"):
-        *blobs, descriptor_set = blobs
-        schemas.load(request["schema"], descriptor_set)
-    return operations[request["operation"]](schemas.get(request["schema"]), request, blobs)
+    try:
+        if request.get("loads"):
+            *blobs, descriptor_set = blobs
+            schemas.load(request["schema"], descriptor_set)
+        return operations[request["operation"]](schemas.get(request["schema"]), request, blobs)
+    except (Refused, SchemaUnknown):
+        raise
+    except MemoryError:
+        raise Refused("it needs more memory than it is given", worn=True) from None
+    except Exception as error:  # the edge of other people's libraries: they fail this one request
+        raise Refused(f"unexpected {type(error).__name__}: {error}") from error
