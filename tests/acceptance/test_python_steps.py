@@ -83,24 +83,29 @@ async def test_d06_steps_that_end_their_worker_are_dead_after_three_claims_and_t
         (await runs(bench, 1, "Sync", text(tmp_path, "exit")))[0],
         (await runs(bench, 1, "Sync", text(tmp_path, "overflow")))[0],
     ]
-    others = await runs(bench, 3, "Write", "write")
+    [bystander] = await runs(bench, 1, "Write", "write")
     ended = set()
     while await worst(bench, killers) != "DEAD":
+        await bench.let_leases_run_out()
         with closing(bench.worker(handlers=HANDLERS, roles="runs")) as worker:
             await until(partial(ended_or_dead, bench, worker, killers), lambda: worker.log)
             ended.add(worker.process.exitcode)
-        await bench.let_leases_run_out()
-    with closing(bench.worker(handlers=HANDLERS, roles="runs")) as worker:
-        for job_id in others:
-            await bench.until_status(job_id, worker, "COMPLETED")
+            if worker.process.is_alive():
+                later = await runs(bench, 5, "Write", "write")
+                for job_id in [bystander, *later]:
+                    await bench.until_status(job_id, worker, "COMPLETED")
 
     assert ended >= {137, -signal.SIGSEGV}
     rows = await select(bench.sql, "select * from workflow_run where job_id = any (%(ids)s)", {"ids": killers})
-    assert [(row["status"], row["lost_leases"], row["attempt"]) for row in rows] == [("DEAD", 3, 0)] * 2
+    assert [(row["status"], row["lost_leases"], row["fence"], row["attempt"]) for row in rows] == [
+        ("DEAD", 3, 3, 0)
+    ] * 2
     assert all(row["error"].startswith("lease expired 3 times in a row, last held by worker/") for row in rows)
     told = await select(bench.sql, "select type from event where job_id = any (%(ids)s)", {"ids": killers})
     assert sorted(row["type"] for row in told) == [EventType.ACCEPTED] * 2 + [EventType.DEAD] * 2
-    assert calls(tmp_path) == Counter({("begun", str(job_id)): 3 for job_id in killers})
+    begun = calls(tmp_path)
+    assert set(begun) == {("begun", str(job_id)) for job_id in killers}
+    assert max(begun.values()) == 3
 
 
 @pytest.mark.case("D08")
