@@ -1,6 +1,7 @@
 """A rolling upgrade: what a newer release wrote is left to its workers, and fails nowhere."""
 
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -23,7 +24,7 @@ _NEWER = ENGINE_LEVEL + 1
 async def newer_definition(world: World) -> StoredDefinition:
     """What a newer release stored: its document has a key that this one would refuse."""
     compiled = await world.compiler(embed_text())
-    document = {**compiled.document, "fromTheFuture": True}
+    document = {**compiled.document, "fromTheFuture": True, "runDeadlineMs": 3_600_000}
     definition = StoredDefinition(b"\7" * 32, "embed-text", document, compiled.descriptor_set, _NEWER)
     await Definitions(world.database).put_workflow(
         definition, tenant_id="default", name="embed-text", created_by="a newer release"
@@ -50,6 +51,7 @@ async def test_a_request_for_a_newer_workflow_is_queued_for_newer_workers(world:
         await world.until_status(ours, "COMPLETED")
         row = await world.row(newer)
     assert (row["status"], row["fence"], row["error"], row["engine_level"]) == ("QUEUED", 0, None, _NEWER)
+    assert row["deadline_at"] - row["created_at"] == timedelta(hours=1), "what of it can be read counts"
     assert await world.log(newer) == ["ACCEPTED"]
 
     leases = Leases(world.database, owner="newer:1", lease_seconds=30, engine_level=_NEWER)

@@ -339,3 +339,15 @@ async def test_times_of_a_held_run_are_the_databases(given: Given) -> None:
     assert now <= await select_one(given.sql, "select now()")
     assert run.claim.deadline_at is not None
     assert timedelta(seconds=40) < run.claim.deadline_at - now <= timedelta(minutes=1)
+
+
+async def test_a_sweep_moves_on_what_is_due_and_says_when_to_look_next(given: Given) -> None:
+    assert (await given.upkeep.sweep()).next_look_seconds == 20
+    asleep = await given.asleep(after_ms=8_000)
+    assert 0 < (await given.upkeep.sweep()).next_look_seconds < 9
+    late = await given.run(run_deadline_ms=4_000)
+    assert 0 < (await given.upkeep.sweep()).next_look_seconds < 5
+    await given.pass_time(asleep.job_id, late)
+    swept = await given.upkeep.sweep(limit=1)
+    assert (swept.woken, swept.overdue, swept.next_look_seconds < 1) == (1, 1, True)
+    assert (await given.upkeep.sweep()).next_look_seconds == 20

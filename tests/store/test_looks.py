@@ -37,6 +37,20 @@ async def test_a_look_tells_when_the_next_lease_ends(given: Given, database: Dat
     assert (await Looks(database).look()).expires_in == pytest.approx(-1, abs=0.9)
 
 
+async def test_a_look_tells_when_something_happens_by_itself_to_a_run_that_nobody_holds(
+    given: Given, database: Database
+) -> None:
+    held = await given.held(run_deadline_ms=1_000)
+    assert (await Looks(database).look()).comes_due_in is None
+    await given.run(run_deadline_ms=3_600_000)
+    assert (await Looks(database).look()).comes_due_in == pytest.approx(3_600, abs=60)
+    await given.moves.park_until(held, step="pause", resume_target="x", after_ms=1_800_000)
+    await given.pass_time(held.job_id, hours=-1)
+    assert (await Looks(database).look()).comes_due_in == pytest.approx(3_600, abs=60)
+    await given.pass_time(held.job_id, hours=2)
+    assert ((await Looks(database).look()).comes_due_in or 0) < 0
+
+
 @pytest.mark.parametrize("lost_leases", [0, 2], ids=["sound", "suspect"])
 async def test_a_run_is_told_of_once_it_is_due(given: Given, database: Database, sql: Sql, lost_leases: int) -> None:
     await given.run(target="a")
