@@ -1,4 +1,4 @@
-"""An idle worker asks nothing, and yet nothing is late: it knows what comes due, is told of it, or finds it by itself."""
+"""An idle worker asks nothing, and nothing is late for it: it knows what comes due, is told of it, or finds it."""
 
 import asyncio
 from datetime import timedelta
