@@ -29,7 +29,8 @@ class Turns:
         """Pass a turn on to whoever is next."""
         while self._waiting:
             key, queue = self._waiting.popitem(last=False)
-            turn = queue.popleft()
+            while queue and (turn := queue.popleft()).done():
+                pass  # whoever waited for it gave up
             if queue:
                 self._waiting[key] = queue
             if not turn.done():

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from schemas.errors import EvaluatorUnavailable
 from streams.evaluator.child_evaluator import ChildEvaluator
@@ -105,17 +106,15 @@ async def test_time_in_which_the_machine_does_something_else_does_not_count(kit:
     await evaluator.close()
 
 
-async def test_an_expression_that_needs_too_much_memory_fails_and_the_next_one_works(child: ChildEvaluator) -> None:
-    schemas = SchemaSet.from_bytes(
-        await ProtocChild()({"a.proto": 'syntax = "proto3"; message A { string a = 1; }'}, None)
-    )
-    given = schemas.parse_json("A", {"a": "x" * (4 << 20)})
-    doubled = " + ".join(["input.a"] * 28)
+async def test_an_expression_that_needs_too_much_memory_fails_and_the_next_one_works(kit: SchemaSet) -> None:
+    evaluator = ChildEvaluator(seconds=20, memory_bytes=300 << 20)
+    doubled = " + ".join(["input.a_string"] * 28)
 
     for _ in range(2):
-        with pytest.raises(ExpressionFailed, match=r"memory|does not survive it"):
-            await child.evaluate(schemas, f"[1, 2, 3, 4, 5, 6, 7, 8, 9].map(n, {doubled})", {"input": given})
-        assert await child.evaluate(schemas, "size(input.a)", {"input": given}) == 4 << 20
+        with pytest.raises(ExpressionFailed, match=r"more memory than it is given|does not survive it"):
+            await evaluated(evaluator, kit, f"[1, 2, 3, 4, 5].map(n, {doubled} + string(n))", aString="x" * (2 << 20))
+        assert await works(evaluator, kit)
+    await evaluator.close()
 
 
 async def test_an_answer_that_is_too_long_to_send_is_a_failure(child: ChildEvaluator, kit: SchemaSet) -> None:
@@ -281,3 +280,29 @@ asyncio.run(main())
 
 def _empty_set() -> bytes:
     return SchemaSet.from_bytes(asyncio.run(ProtocChild()({"a.proto": 'syntax = "proto3";'}, None))).to_bytes()
+
+
+def test_all_of_it_holds_under_the_loop_that_workers_use(kit: SchemaSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKFLOW_RUNS_DATABASE_URL", "postgres://secret")
+
+    async def told() -> None:
+        evaluator = ChildEvaluator(seconds=0.1)
+        assert await works(evaluator, kit)
+        [pid] = children()
+        assert Path(f"/proc/{pid}/environ").read_bytes() == b""
+        with pytest.raises(ExpressionFailed, match=r"it takes over 0\.1 s of processor time"):
+            await evaluated(evaluator, kit, SLOW, aString="x" * 1_000_000, strings=["s"] * 9_000)
+        for _ in range(2):
+            assert await works(evaluator, kit)
+            [pid] = children()
+            os.kill(pid, signal.SIGKILL)
+        assert await works(evaluator, kit)
+        await evaluator.close()
+        assert children() == set()
+        with pytest.raises(EvaluatorUnavailable, match="ended with status 1"):
+            await works(ChildEvaluator(python="/bin/false"), kit)
+        with pytest.raises(EvaluatorUnavailable, match="No such file"):
+            await works(ChildEvaluator(python="/nowhere/python"), kit)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(told())
