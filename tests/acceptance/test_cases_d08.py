@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from store.database import Database
+from store.notify import Notifier
 from store.submit import Submits
 from tests.acceptance.fleet import EMBED_TEXT_LOG, Fleet
 from tests.acceptance.forked import Forked
@@ -24,7 +25,7 @@ GRACE_SECONDS = 5
 STOP_SECONDS = 5
 SETTINGS = {"max_attempts": 1, "lease_seconds": 60}
 CLAIM_SECONDS = 1.5
-"""Longer than a worker that still claims would leave a due run lying."""
+"""Longer than a worker that still claims leaves a run lying that it is told of."""
 
 
 async def all_in_a_call(fleet: Fleet, held: Hold) -> list[UUID]:
@@ -46,12 +47,14 @@ async def told_to_stop(worker: Forked) -> None:
 
 
 async def queued_run(fleet: Fleet) -> UUID:
-    """A due run that came in by another door."""
+    """A due run that came in by another door, and of which every worker is told."""
     database = Database(fleet.database_url, pool_size=2)
     await database.open()
+    notifier = Notifier(database)
     hash_of = "select definition_hash from definition"
     known = {"definition_hash": await fleet.one(hash_of), "steps_total": 2}
-    submitted = await Submits(database, on_committed=lambda payloads: None).submit(submission(**known))
+    submitted = await Submits(database, on_committed=notifier.notify).submit(submission(**known))
+    await notifier.close()
     await database.close()
     return submitted.job_id
 
