@@ -229,7 +229,7 @@ class Publisher:
             except (RecordRefused, ContractError) as error:
                 self._refuse(row, error)
             except Exception as error:  # one row that breaks our own code must not stop all the others
-                log.exception("%s %s cannot be rendered", kind_of(row), key_of(row))
+                log.exception("%s %s cannot be rendered", _label(row), key_of(row))
                 self._refuse(row, ContractError(repr(error), code="not-rendered"))
 
     def _refuse(self, row: Row, error: Refusal) -> None:
@@ -294,7 +294,7 @@ class Publisher:
         text = f"{error.code}: {error}"
         failures = await self._queue.set_aside(row.shard, row.id, error=text, delay_seconds=delay)
         self._metrics.relay_failures.labels(kind=_label(row)).inc()
-        log.error("%s %s could not be published, try %d: %s", kind_of(row), key_of(row), failures, text)
+        log.error("%s %s could not be published, try %d: %s", _label(row), key_of(row), failures, text)
         if failures >= BLOCKED_AT:
             self._reader.block(key_of(row))
             delay = BLOCKED_LOOK_SECONDS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import CallFailed, DefinitionInvalid, ExternalStepReached, MappingFailed
+from schemas.errors import CallFailed, DefinitionInvalid, ExternalStepReached, MappingFailed, StoreUnavailable
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.compiler import Compiled, compile_definition
 from streams.workflow.outcomes import Asleep, Completed, Parked
@@ -75,6 +75,47 @@ async def test_a_replay_publishes_nothing_again(protoc: ProtocChild) -> None:
     stored = [StoredCheckpoint(c.step_index, c.step, c.skipped, c.response) for c in log.stored]
     assert isinstance(await run(plan, replayed, stored=stored), Completed)
     assert replayed.stored == []
+
+
+class Crashing(Log):
+    """Keeps checkpoints until it crashes: at the given one, before or after it is kept."""
+
+    def __init__(self, at: int, *, after: bool) -> None:
+        super().__init__()
+        self.at: int | None = at
+        self.after = after
+        self.composed: list[tuple[str, ComposedRecord | None]] = []
+
+    async def __call__(self, checkpoint: StoredCheckpoint, next_target: str) -> None:
+        self.composed.append((checkpoint.step, checkpoint.record))
+        crashes = self.at == len(self.stored)
+        self.at = None if crashes else self.at
+        if not crashes or self.after:
+            await super().__call__(checkpoint, next_target)
+        if crashes:
+            raise StoreUnavailable("gone")
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(4))
+async def test_a_run_that_is_interrupted_anywhere_keeps_each_record_once_and_as_it_would_have_been(
+    protoc: ProtocChild, at: int, after: bool
+) -> None:
+    texts = [[], ["text = tell.number"], ["text = tell1.text"], ["text = tell2.text"]]
+    rules = [["number = input.number", *text] for text in texts]
+    names = ["tell", *(f"tell{number}" for number in range(1, 4))]
+    steps = [tell(name, rules=rules[index]) for index, name in enumerate(names)]
+    plan = await plan_of(notices(steps=steps), protoc)
+    whole, crashed = Log(), Crashing(at, after=after)
+    await run(plan, whole)
+    with pytest.raises(StoreUnavailable):
+        await run(plan, crashed)
+    assert isinstance(await run(plan, crashed), Completed)
+
+    assert crashed.stored == whole.stored
+    records = {checkpoint.step: checkpoint.record for checkpoint in whole.stored}
+    assert all(record == records[step] for step, record in crashed.composed)
+    assert len(crashed.composed) == len(names) + (not after)
 
 
 async def test_every_try_of_a_step_composes_the_same_record(protoc: ProtocChild) -> None:
