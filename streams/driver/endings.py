@@ -112,5 +112,6 @@ def _after_failed_try(error: StepFailed, at: Try, backoff: Backoff, text: str) -
     number = at.number if of_items is None else of_items
     if number >= at.most:
         return GiveUp(at.step, text)
-    asked = error.after_seconds if isinstance(error, HandlerRetry) else at.retry.delay_seconds(number)
+    asked = error.after_seconds if isinstance(error, HandlerRetry) else None
+    asked = at.retry.delay_seconds(number) if asked is None else asked
     return Retry(at.step, text, backoff.delay_seconds(number) if asked is None else asked, of_items)

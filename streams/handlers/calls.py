@@ -172,7 +172,7 @@ class HandlerCalls:
             transaction=on_behalf.connection,
         )
         method = schemas.method(request.method.removeprefix("/"))
-        given = Given(request.payload, method.input_type.full_name, request.response_type, schemas)
+        given = Given(request.payload, method.input_type.full_name, request.response_type, lambda: schemas)
         match served.declaration.runs_in:
             case RunsIn.THREAD:
                 call = self._in_thread(served, given, context)

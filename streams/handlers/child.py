@@ -15,6 +15,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from uuid import UUID
 
@@ -76,7 +77,9 @@ class _Server:
 
         context = self._context(header)
         try:
-            given = Given(payload, header["request_type"], header["response_type"], self._schema(header["schema"]))
+            given = Given(
+                payload, header["request_type"], header["response_type"], partial(self._schema, header["schema"])
+            )
             if served.declaration.is_async:
                 response = asyncio.run(awaited(served, given, context))
             else:
@@ -103,12 +106,10 @@ class _Server:
             report=lambda done, total: self._send({"progress": [done, total]}),
         )
 
-    def _schema(self, key: str | None) -> Any:
-        """The schema set of that hash, which the worker sends at the first use; None where the handler needs none."""
+    def _schema(self, key: str) -> "SchemaSet":
+        """The schema set of that hash, which the worker sends at the first use."""
         from streams.workflow.descriptors import SchemaSet
 
-        if key is None:
-            return None
         if key not in self._schemas:
             self._send({"wants": key})
             _, data = self._frames.get()

@@ -91,11 +91,11 @@ class _Child:
         self._stdin.write(packed(header, blob))
 
     async def call(self, served: Served, given: Given, context: Context) -> bytes:
-        schema = given.schemas.to_bytes() if served.request_class is None else None
+        schema = given.schemas().to_bytes()
         call = {
             "request_type": given.request_type,
             "response_type": given.response_type,
-            "schema": hashlib.sha256(schema).hexdigest() if schema is not None else None,
+            "schema": hashlib.sha256(schema).hexdigest(),
             "job_id": str(context.job_id),
             "tenant_id": context.tenant_id,
             "step": context.step,
@@ -118,7 +118,7 @@ class _Child:
             text = f"the process of the handler of {name} {ended(status)}, in try {context.attempt}"
             raise HandlerDied(text) from None
 
-    async def _heard(self, header: dict[str, Any], schema: bytes | None, context: Context) -> None:
+    async def _heard(self, header: dict[str, Any], schema: bytes, context: Context) -> None:
         if "failed" in header:
             raise _failure(header)
         if "progress" in header:
@@ -127,7 +127,7 @@ class _Child:
             name, level, message = header["log"]
             logging.getLogger(name).log(level, "%s", message)
         elif "wants" in header:
-            self.send({"schema": header["wants"]}, schema or b"")
+            self.send({"schema": header["wants"]}, schema)
             await self._stdin.drain()
 
     async def end(self) -> None:

@@ -60,8 +60,8 @@ def handler(
 ) -> Callable[[F], F]:
     """Serve *method* (`package.Service/Method`) for steps with the target `local`.
 
-    The function takes the request and a `Context`, and returns the response message. Annotated with a generated class,
-    the request is of that class; else it is of the workflow's own.
+    The function takes the request and a `Context`, and returns the response: a message, or a mapping that is read as
+    its JSON. Annotated with a generated class, the request is of that class; else it is of the workflow's own.
 
     Args:
         process: "child" runs it in a process of its own, whose death harms no other run.

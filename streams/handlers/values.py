@@ -1,7 +1,7 @@
 """What goes into a handler and comes out of it: messages of its own classes, or plain JSON for a job type."""
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,12 +17,15 @@ JOB_RESULT: Final = "workflow_runs.job.v1.Result"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A call as it comes: the serialized request, and the names of its types in the workflow's own schema."""
+    """A call as it comes: the serialized request, and the names of its types in the workflow's own schema.
+
+    The schema is asked for where it is needed alone: a child process may have to be sent it.
+    """
 
     payload: bytes
     request_type: str
     response_type: str
-    schemas: SchemaSet
+    schemas: Callable[[], SchemaSet]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Served:
         if self.declaration.is_job:
             return _json_of(given)
         if self.request_class is None:
-            return given.schemas.from_wire(given.request_type, given.payload)
+            return given.schemas().from_wire(given.request_type, given.payload)
         expected = self.request_class.DESCRIPTOR.full_name
         if expected != given.request_type:
             raise WorkflowBroken(f"the handler of {self.declaration.name} takes {expected}, not {given.request_type}")
@@ -56,6 +59,12 @@ class Served:
         if self.declaration.is_job:
             return _wire_of(result, given)
         name = self.declaration.name
+        if isinstance(result, Mapping):
+            try:
+                result = given.schemas().parse_json(given.response_type, result)
+            except InputInvalid as error:
+                text = f"what the handler of {name} returned is no {given.response_type}: {error}"
+                raise WorkflowBroken(text) from None
         if not isinstance(result, Message):
             what = "nothing (None)" if result is None else f"a {type(result).__name__}"
             raise WorkflowBroken(f"the handler of {name} returned {what}, not a message of {given.response_type}")
@@ -90,14 +99,15 @@ def served(declaration: Declaration) -> Served:
 
 
 def _json_of(given: Given) -> object:
-    rendered = given.schemas.to_json(given.schemas.from_wire(JOB_REQUEST, given.payload))
+    schemas = given.schemas()
+    rendered = schemas.to_json(schemas.from_wire(JOB_REQUEST, given.payload))
     data = rendered.get("data") if isinstance(rendered, Mapping) else None
     return data if data is not None else {}
 
 
 def _wire_of(result: object, given: Given) -> bytes:
     try:
-        message = given.schemas.parse_json(JOB_RESULT, {"value": result})
+        message = given.schemas().parse_json(JOB_RESULT, {"value": result})
     except InputInvalid as error:
         raise WorkflowBroken(f"what the job returned is not JSON: {error}") from None
     return message.SerializeToString(deterministic=True)

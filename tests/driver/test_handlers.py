@@ -72,7 +72,10 @@ async def test_a_run_waits_for_a_worker_that_serves_its_handler(world: World) ->
 
 UNKEEPABLE = {
     "nothing": "returned nothing (None), not a message of steps.v1.Reply",
-    "a dict": "returned a dict, not a message of steps.v1.Reply",
+    "a list": "returned a list, not a message of steps.v1.Reply",
+    "an odd dict": "returned is no steps.v1.Reply: /txt",
+    "nan in dict": "returned is no steps.v1.Reply: /ratio",
+    "inf in dict": "returned is no steps.v1.Reply: /extras/score",
     "another type": "returned steps.v1.Other, not steps.v1.Reply",
     "nan in struct": "the response of work cannot be kept as JSON: /extras/score",
     "inf in struct": "the response of work cannot be kept as JSON: /extras/score",
@@ -97,7 +100,7 @@ NO_EXCEPTIONS = {
 async def test_d14_d15_what_cannot_be_kept_fails_its_run_at_once_naming_step_and_field(
     world: World, method: str
 ) -> None:
-    jobs = {does: await run(world, method, does) for does in [*UNKEEPABLE, "nan"]}
+    jobs = {does: await run(world, method, does) for does in [*UNKEEPABLE, "nan", "a dict"]}
 
     async with world.worker(handlers=HANDLERS):
         for does, error in UNKEEPABLE.items():
@@ -106,8 +109,10 @@ async def test_d14_d15_what_cannot_be_kept_fails_its_run_at_once_naming_step_and
             assert error in row["error"]
             assert await world.log(jobs[does]) == ["ACCEPTED", "FAILED work"]
         kept = await world.until_status(jobs["nan"], "COMPLETED")
+        as_json = await world.until_status(jobs["a dict"], "COMPLETED")
 
     assert kept["result"]["ratio"] == "NaN", "a double has a JSON form for it"
+    assert as_json["result"] == {"text": "a", "ratio": 0, "extras": {"score": 1}}
 
 
 @pytest.mark.case("D14")

@@ -149,7 +149,11 @@ class _Unshowable(Exception):
 DOES: dict[str, Callable[[Any, Context], object]] = {
     "reply": lambda request, context: Reply(text=f"{type(request).__name__} {request.text}"),
     "nothing": lambda request, context: None,
-    "a dict": lambda request, context: {"text": "a"},
+    "a list": lambda request, context: ["a"],
+    "a dict": lambda request, context: {"text": "a", "extras": {"score": 1}},
+    "an odd dict": lambda request, context: {"txt": "a"},
+    "nan in dict": lambda request, context: {"ratio": float("nan")},
+    "inf in dict": lambda request, context: {"extras": {"score": float("inf")}},
     "another type": lambda request, context: Other(text="a"),
     "nan": lambda request, context: Reply(ratio=float("nan")),
     "nan in struct": lambda request, context: _with_extras(float("nan")),
