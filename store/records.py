@@ -239,6 +239,7 @@ class PositionMove:
 class QueuedEvent:
     """One event to publish: its place in the queue, its columns, and the run's columns that never change.
 
+    `wait_seconds` is how long it was to wait for its next try when it was read, 0 or less and None: not at all.
     `skip_reason` is set when an operator gave it up: it is told in its reduced form then.
     """
 
@@ -263,13 +264,16 @@ class QueuedEvent:
     labels: Mapping[str, str] | None
     trace_context: str | None
     attempts: int
-    next_try_at: datetime | None
+    wait_seconds: float | None
     skip_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedLetter:
-    """One dead letter to publish: byte for byte, or in its reduced form when `skip_reason` says why it was given up."""
+    """One dead letter to publish: byte for byte, or in its reduced form when `skip_reason` says why it was given up.
+
+    `wait_seconds` is that of `QueuedEvent`.
+    """
 
     shard: int
     id: int
@@ -277,7 +281,7 @@ class QueuedLetter:
     letter: DeadLetter
     received_at: datetime
     attempts: int
-    next_try_at: datetime | None
+    wait_seconds: float | None
     skip_reason: str | None = None
 
 

@@ -111,7 +111,7 @@ class RelayQueue:
                 letter=letter_of(row),
                 received_at=row["received_at"],
                 attempts=row["attempts"],
-                next_try_at=row["next_try_at"],
+                wait_seconds=row["wait_seconds"],
                 skip_reason=row["skip_reason"],
             )
             for row in rows
@@ -192,7 +192,7 @@ def _of_run(row: dict[str, Any]) -> QueuedEvent | QueuedRecord:
     if kind == "event":
         return QueuedEvent(**row)
     return QueuedRecord(
-        **{name: row[name] for name in ("shard", "id", "job_id", "seq", "occurred_at", "attempts", "next_try_at")},
+        **{name: row[name] for name in ("shard", "id", "job_id", "seq", "occurred_at", "attempts", "wait_seconds")},
         definition_hash=bytes(definition_hash),
         topic=record["topic"],
         type=record["value_type"],

@@ -38,7 +38,8 @@ class QueuedRecord:
     """One record of a step to publish: its place in the queue, the record, and what stands beside it.
 
     `seq` is that of the event of the same commit, which follows it, and `occurred_at` its time. `value` is None where
-    it is large: ask for it when its turn has come. `skip_reason` is set when an operator gave it up.
+    it is large: ask for it when its turn has come. `skip_reason` is set when an operator gave it up,
+    and `wait_seconds` is that of `QueuedEvent`.
     """
 
     shard: int
@@ -53,5 +54,5 @@ class QueuedRecord:
     value: bytes | None
     headers: Sequence[tuple[str, str]]
     attempts: int
-    next_try_at: datetime | None
+    wait_seconds: float | None
     skip_reason: str | None = None

@@ -5,7 +5,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from schemas.errors import StoreUnavailable
@@ -118,8 +117,5 @@ class Reader:
         if row.attempts >= BLOCKED_AT:
             self.block(key_of(row))
             return now + BLOCKED_LOOK_SECONDS
-        if row.next_try_at is None:
-            return None
-        # The clocks of this machine and of the database may differ: the longest delay bounds what that costs.
-        seconds = min((row.next_try_at - datetime.now(UTC)).total_seconds(), LONGEST_RETRY_SECONDS)
-        return now + seconds if seconds > 0 else None
+        seconds = row.wait_seconds
+        return now + min(seconds, LONGEST_RETRY_SECONDS) if seconds is not None and seconds > 0 else None

@@ -35,7 +35,7 @@ def event(id: int = 1, *, shard: int = 0, **changes: Any) -> QueuedEvent:
         "labels": None,
         "trace_context": None,
         "attempts": 0,
-        "next_try_at": None,
+        "wait_seconds": None,
     }
     return QueuedEvent(shard=shard, id=id, **{**values, **changes})
 
@@ -58,5 +58,5 @@ def letter(id: int = 1, *, shard: int = 0, topic: str = "requests", **changes: A
         letter=DeadLetter(identity=identity, **{**values, **changes}),
         received_at=datetime(2026, 11, 30, tzinfo=UTC),
         attempts=0,
-        next_try_at=None,
+        wait_seconds=None,
     )

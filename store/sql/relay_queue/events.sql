@@ -7,7 +7,8 @@ select queued.shard::integer as shard, queued.id, queued.job_id, queued.seq, eve
        event.attempt, event.verdict, event.error, event.detail, event.status, event.occurred_at, event.contract_version,
        event.format,
        run.tenant_id, run.workflow_name, run.business_key, input.labels, input.trace_context,
-       queued.attempts, queued.next_try_at, event.skip_reason, queued.kind, run.definition_hash,
+       queued.attempts, extract(epoch from queued.next_try_at - now())::double precision as wait_seconds,
+       event.skip_reason, queued.kind, run.definition_hash,
        record.topic, record.type as value_type, record.key, record.value, record.headers, record.skip_reason as given_up
   from unnest(%(shards)s::smallint[], %(low)s::bigint[]) as wanted(shard, low)
   cross join lateral (

@@ -1,7 +1,7 @@
 -- The oldest unpublished dead letters of each shard, leaving out those that the relay skips. They have an index of their
 -- own, so that a look costs nothing however many events wait.
-select queued.shard::integer as shard, queued.id, queued.attempts, queued.next_try_at, letter.letter_id,
-       letter.cluster_id, letter.topic_id, letter.topic, letter.partition, letter.record_offset, letter.record_time,
+select queued.shard::integer as shard, queued.id, queued.attempts,
+       extract(epoch from queued.next_try_at - now())::double precision as wait_seconds, letter.letter_id, letter.cluster_id, letter.topic_id, letter.topic, letter.partition, letter.record_offset, letter.record_time,
        letter.content_hash, letter.key, letter.value, letter.headers, letter.code, letter.reason, letter.received_at,
        letter.skip_reason
   from unnest(%(shards)s::smallint[], %(low)s::bigint[]) as wanted(shard, low)
