@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -125,6 +126,20 @@ async def test_past_the_holders_own_limit_the_call_is_cancelled() -> None:
 
     assert holding.cause is Cause.OVERDUE
     assert work.stopped
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.05])
+async def test_past_the_runs_deadline_its_work_is_stopped_whatever_it_is(seconds: float) -> None:
+    run = held_run()
+    deadline_at = run.claim.claimed_at + timedelta(seconds=seconds)
+    holding, work = Holding(replace(run, claim=replace(run.claim, deadline_at=deadline_at))), Work()
+
+    with pytest.raises(SegmentInterrupted, match="its deadline has passed"):
+        await holding.interruptible(work)
+
+    assert holding.cause is Cause.TOO_LATE
+    assert holding.seconds_to_deadline() <= 0
+    assert work.begun.is_set() == work.stopped == (seconds > 0)
 
 
 async def test_a_renewed_lease_moves_the_limit() -> None:
