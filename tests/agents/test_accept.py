@@ -1,8 +1,10 @@
 """What becomes of a batch of records: real rows, without a broker."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,6 +21,7 @@ from store.definitions import Definitions
 from store.submit import BatchResult, IntakeBatch, Submits
 from streams.agents.accept import Accept
 from streams.dev.registry.server import RegistryServer
+from streams.evaluator.child_evaluator import ChildEvaluator
 from streams.evaluator.evaluators import InProcessEvaluator
 from streams.kafka.assignment import AssignedPartition, Assignment, AssignmentEnded
 from streams.kafka.records import Record
@@ -26,8 +29,11 @@ from streams.kafka.registry import SchemaRegistry
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
 from streams.verbs.submit import Submitter
+from streams.verbs.workflows import stored_definition
+from streams.workflow.evaluation import Evaluator
 from tests.agents.bench import request_value, until
 from tests.agents.hostile import hostile_values
+from tests.driver.stories import Compiler, embed_text
 
 GROUP = "workflow-runs"
 TOPIC = Topic("requests", Role.REQUESTS, (Format.PROTOBUF, Format.JSON), "requests-value", 1, 1, {}, "default")
@@ -72,11 +78,17 @@ def assignment(stored: int | None = None, next_offset: int = 0, partitions: int 
     )
 
 
-def accepting(database: Database, registry: SchemaRegistry, metrics: Metrics, batches: Any = None) -> Accept:
+def accepting(
+    database: Database,
+    registry: SchemaRegistry,
+    metrics: Metrics,
+    batches: Any = None,
+    evaluator: Evaluator | None = None,
+) -> Accept:
     return Accept(
         group_id=GROUP,
         topic=TOPIC,
-        submitter=Submitter(Plans(Definitions(database), InProcessEvaluator()), max_attempts=3),
+        submitter=Submitter(Plans(Definitions(database), evaluator or InProcessEvaluator()), max_attempts=3),
         registry=registry,
         batches=batches or Submits(database, on_committed=lambda payloads: None),
         metrics=metrics,
@@ -289,6 +301,35 @@ async def test_a_registry_that_is_away_holds_the_batch(asking: tuple[Bench, int]
     registry.resume()
     assert await storing == {("requests", 0): 2}
     assert await bench.rows("SELECT count(*) FROM dead_letter") == [(0,)]
+
+
+def _install(python: Path) -> None:
+    unready = python.with_suffix(".new")
+    unready.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    unready.chmod(0o755)
+    unready.rename(python)
+
+
+async def test_a_machine_that_cannot_check_expressions_holds_the_batch(bench: Bench, tmp_path: Path) -> None:
+    document = {**embed_text(), "name": "gated"}
+    document["steps"] = [{**step, "when": "input.text != ''"} for step in document["steps"]]
+    definition = stored_definition(await Compiler()(document), "gated")
+    await Definitions(bench.database).put_workflow(definition, tenant_id="default", name="gated", created_by="test")
+    python = tmp_path / "python"
+    evaluator = ChildEvaluator(python=str(python))
+    accept = accepting(bench.database, bench.registry, bench.metrics, evaluator=evaluator)
+
+    storing = asyncio.create_task(
+        accept.store(assignment(), [record(0, request_value(workflow_name="gated", input={"text": "a"}))])
+    )
+    await until(lambda: accept.waits_for is not None, lambda: "no trouble is told")
+    assert "cannot be started here" in (accept.waits_for or "")
+    assert await bench.rows("SELECT count(*) FROM run") == [(0,)]
+    await asyncio.to_thread(_install, python)
+
+    assert await storing == {("requests", 0): 1}
+    assert await bench.rows("SELECT status FROM run") == [("QUEUED",)]
+    await evaluator.close()
 
 
 class _Refusing:
