@@ -13,7 +13,6 @@ from store.notify import Listener
 from store.upkeep import Upkeep
 from streams.calls.grpc_calls import TargetCalls
 from streams.calls.targets import Targets
-from streams.driver.backoff import Backoff
 from streams.driver.claims import Claims
 from streams.driver.drain import Drain, ended
 from streams.driver.handled import Handlers
@@ -26,6 +25,7 @@ from streams.driver.upkeep import Housekeeping
 from streams.health import ServiceHealth
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
+from streams.workflow.backoff import Backoff
 from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import ENGINE
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from schemas.errors import StoreUnavailable
-from streams.driver.backoff import Backoff
+from streams.workflow.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

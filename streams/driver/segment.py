@@ -11,8 +11,6 @@ from store.items import Items
 from store.moves import Moves
 from store.records import StoredCheckpoint
 from streams.calls.grpc_calls import CallContext, TargetCalls
-from streams.driver.backoff import Backoff
-from streams.driver.endings import Try
 from streams.driver.handled import Handlers, HandlerSteps
 from streams.driver.held import Holding
 from streams.driver.items import HeldItems
@@ -23,6 +21,8 @@ from streams.logs import logged_as
 from streams.metrics import Metrics
 from streams.verbs.plans import Plans
 from streams.workflow import runner
+from streams.workflow.backoff import Backoff
+from streams.workflow.endings import Try
 from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import Plan
 from streams.workflow.retry import DEFAULT_RETRY

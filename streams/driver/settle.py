@@ -13,12 +13,12 @@ from schemas.errors import (
     WorkerError,
     WorkflowBroken,
 )
-from streams.driver.endings import Drop, Ending, Fail, GiveUp, Release, Retry, Written, ending_of
 from streams.driver.held import Holding
 from streams.driver.patience import until_answered
 from streams.driver.segment import Segment, Surroundings
 from streams.driver.step_records import step_record
 from streams.logs import logged_as
+from streams.workflow.endings import Drop, Ending, Fail, GiveUp, Release, Retry, Written, ending_of
 from streams.workflow.runner import Asleep, Completed, Parked
 
 log = logging.getLogger(__name__)

@@ -14,4 +14,5 @@ checkpoint, the evaluation of expressions and the clock come in as arguments.
     composition      all the rules that build one message
     compiler         definition and schema make a verified plan
     runner           one segment of one run
+    endings          what follows from how a segment ended; backoff: how long to wait before the next try
 """

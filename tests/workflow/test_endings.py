@@ -15,8 +15,8 @@ from schemas.errors import (
     StoreUnavailable,
     WorkflowBroken,
 )
-from streams.driver.backoff import Backoff
-from streams.driver.endings import Drop, Ending, Fail, GiveUp, Release, Retry, Try, ending_of
+from streams.workflow.backoff import Backoff
+from streams.workflow.endings import Drop, Ending, Fail, GiveUp, Release, Retry, Try, ending_of
 from streams.workflow.retry import RetryPolicy
 
 BACKOFF = Backoff(5, 3600, spread=lambda: 0.0)

@@ -16,7 +16,7 @@ from schemas.errors import (
     StoreUnavailable,
 )
 from schemas.text import readable
-from streams.driver.backoff import Backoff
+from streams.workflow.backoff import Backoff
 from streams.workflow.retry import DEFAULT_RETRY, RetryPolicy
 from streams.workflow.runner import Asleep, Completed, Parked
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from streams.driver.backoff import Backoff
+from streams.workflow.backoff import Backoff
 
 
 @pytest.mark.parametrize(("failures", "floor"), [(1, 5.0), (2, 10.0), (3, 20.0), (10, 2560.0)])
