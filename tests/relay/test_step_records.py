@@ -8,10 +8,16 @@ from uuid import UUID
 import pytest
 
 from schemas.framing import unframe
+from schemas.headers import record_headers
 from schemas.registered import SchemaText
+from store.committer import Committer
+from store.leases import Leases
+from store.moves import Moves
 from store.notify import Notifier
+from store.records import StoredCheckpoint
 from store.relay_operations import RelayOperations
 from store.republish import Republish
+from store.step_records import StepRecord
 from streams.kafka.registry import SchemaRegistry
 from tests.fixtures.eventually import eventually
 from tests.kafka.reading import Read
@@ -90,6 +96,26 @@ async def test_a_record_is_the_stored_bytes_framed_by_its_topics_schema(bench: R
     [_, row, _] = await bench.outbox_of(job)
     assert first.timestamp_ms == int(row["created_at"].timestamp() * 1000)
     assert [event.seq for event in bench.decoded(await bench.published(3))] == [1, 2, 3]
+
+
+async def test_what_a_worker_stores_with_a_step_is_what_consumers_get(bench: RelayBench, orders: str) -> None:
+    [job] = await bench.runs(1)
+    headers = record_headers(job_id=job, tenant_id="default", step="tell", message_type="acme.v1.Order")
+    record = StepRecord(0, orders, "acme.v1.Order", b"order-7", VALUE, headers)
+    committer = Committer(bench.database, on_committed=Notifier(bench.database).notify)
+    committing = asyncio.create_task(committer.run())
+    leases = Leases(bench.database, owner="worker:1", lease_seconds=60, engine_level=1)
+    [held] = await leases.claim({"tokenizer": 1})
+    await Moves(committer).checkpoint(held, StoredCheckpoint(0, "tell", False, {"text": "hello"}), record=record)
+    await committer.close()
+    await committing
+    async with bench.relay():
+        await bench.until_published()
+
+    [sent] = await bench.published(1, orders)
+    assert (sent.key, unframe(sent.value or b"").payload) == (b"order-7", VALUE)
+    assert sent.headers == [(name, text.encode()) for name, text in headers]
+    assert [event.step for event in bench.decoded(await bench.published(2))] == ["", "tell"]
 
 
 async def test_records_of_a_job_arrive_in_order_with_several_relays(bench: RelayBench, orders: str) -> None:
