@@ -315,3 +315,36 @@ async def test_what_a_job_returns_that_is_no_json_fails_its_run_naming_the_field
     async with world.worker(handlers=HANDLERS):
         for given, error in errors.items():
             assert error in (await world.until_status(jobs[given], "FAILED"))["error"]
+
+
+@pytest.mark.case("D13")
+async def test_d13_a_slow_handler_starves_no_other_and_faults_leak_none_of_its_permits(world: World) -> None:
+    slow = [await run(world, "Slow", "waits") for _ in range(40)]
+    fast = [await run(world, "Sync", "reply") for _ in range(40)]
+
+    async with world.worker(handlers=HANDLERS, in_flight=8, lease_seconds=5) as worker:
+        async with asyncio.timeout(5):
+            for job_id in fast:
+                await world.until_status(job_id, "COMPLETED")
+        assert (SEEN.now, SEEN.most) == (2, 2)
+        for job_id in slow[:12]:
+            await world.control().cancel(tenant_id="default", job_id=job_id, reason="enough")
+        await until(lambda: len(SEEN.stopped) >= 2)
+        SEEN.gate.set()
+        for job_id in slow[12:]:
+            row = await world.until_status(job_id, "COMPLETED")
+            assert (row["fence"], row["attempt"], row["lost_leases"]) == (1, 0, 0)
+        SEEN.gate.clear()
+        faults = [await run(world, "Slow", does, step_deadline_ms=50) for does in ("error", "waits", "sys.exit") * 6]
+        for job_id in faults:
+            await world.until_settled(job_id)
+        held_up = [await run(world, "Slow", "waits") for _ in range(6)]
+        await until(lambda: SEEN.now == 2)
+        await worker.driver.drain(0)
+
+    async with world.worker("worker-b:1", handlers=HANDLERS, in_flight=8):
+        await until(lambda: SEEN.now == 2)
+        SEEN.gate.set()
+        for job_id in held_up:
+            assert (await world.until_status(job_id, "COMPLETED"))["attempt"] == 0
+    assert SEEN.most == 2

@@ -225,6 +225,10 @@ class World:
         """Wait until the run has that status; return its row."""
         return await self.until_row(job_id, lambda row: row["status"] == status)
 
+    async def until_settled(self, job_id: UUID) -> dict[str, Any]:
+        """Wait until the run has ended, in whatever way; return its row."""
+        return await self.until_row(job_id, lambda row: row["completed_at"] is not None)
+
     async def until_error(self, job_id: UUID) -> dict[str, Any]:
         """Wait until a failed try of the run is on record; return its row."""
         return await self.until_row(job_id, lambda row: row["last_error"] is not None)

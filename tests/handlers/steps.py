@@ -7,7 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from google.protobuf import message_factory
@@ -29,6 +30,7 @@ service Steps {
   rpc Child(Ask) returns (Reply);
   rpc AsyncChild(Ask) returns (Reply);
   rpc Narrow(Ask) returns (Reply);
+  rpc Slow(Ask) returns (Reply);
   rpc Write(Ask) returns (Reply);
   rpc AsyncWrite(Ask) returns (Reply);
   rpc Nobody(Ask) returns (Reply);
@@ -72,6 +74,19 @@ class Seen:
         self.arrived = threading.Event()
         self.now = 0
         self.most = 0
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Count how many calls there are at once."""
+        with self._counting:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        try:
+            yield
+        finally:
+            with self._counting:
+                self.now -= 1
 
     def reset(self) -> None:
         self.__init__()  # type: ignore[misc]
@@ -224,12 +239,14 @@ async def async_child_step(request: Any, context: Context) -> Any:
 
 @handler("steps.v1.Steps/Narrow", permits=2, timeout_seconds=0.1)
 def narrow_step(request: Any, context: Context) -> Any:
-    SEEN.now += 1
-    SEEN.most = max(SEEN.most, SEEN.now)
-    try:
+    with SEEN.at_work():
         return _do(request, context)
-    finally:
-        SEEN.now -= 1
+
+
+@handler("steps.v1.Steps/Slow", permits=2)
+def slow_step(request: Any, context: Context) -> Any:
+    with SEEN.at_work():
+        return _do(request, context)
 
 
 @job("reindex")
