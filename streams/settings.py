@@ -127,8 +127,8 @@ class Settings(BaseSettings):
 
     evaluator: Literal["child", "in_process"] = Field(
         "child",
-        description="Where expressions of definitions are evaluated: in a child process with limits, or, faster and for "
-        "trusted authors only, in the worker itself.",
+        description="Where expressions of definitions are evaluated: in a child process with limits, or, faster and "
+        "for trusted authors only, in the worker itself.",
     )
     http_bind: str = Field("127.0.0.1:8080", description="Address of the verbs, host:port; empty switches it off.")
     health_bind: str = Field("127.0.0.1:8090", description="Address of health and metrics; empty switches it off.")
