@@ -16,6 +16,8 @@ from aiokafka.record.default_records import _DefaultRecordBatchPy, _DefaultRecor
 from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.record.util import decode_varint
 
+from streams.kafka.decompression import TooLarge, decompressed
+
 _LENGTH_AT: Final = 8
 _OVERHEAD_BYTES: Final = 12
 _MAGIC_AT: Final = 16
@@ -107,6 +109,8 @@ def _read_batch(data: memoryview) -> Any:
 
 class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is closed to subclasses for its authors' sake
     failed = False
+    _buffer: bytearray
+    _decompressed: bool
     _pos: int
     _lowest_delta = 0
 
@@ -118,6 +122,12 @@ class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is closed to su
         except Exception as error:  # noqa: BLE001  # the decoders' edge: these bytes are no records
             self.failed = True
             yield _standing_for(error, self.next_offset)
+
+    def _maybe_uncompress(self) -> None:
+        if not self._decompressed and self.compression_type != self.CODEC_NONE:
+            self._buffer = decompressed(self.compression_type, memoryview(self._buffer)[self._pos :])
+            self._pos = 0
+        self._decompressed = True
 
     def _read_msg(self, decode_varint: Any = decode_varint) -> _DefaultRecordPy:
         buffer: bytearray = self._buffer
@@ -207,5 +217,5 @@ def _read_old_batch(batch: LegacyRecordBatch) -> _GivenBatch:
 
 
 def _standing_for(error: Exception, next_offset: int | None) -> _DefaultRecordPy:
-    why = str(error) if isinstance(error, _Corrupt) else repr(error)
+    why = str(error) if isinstance(error, _Corrupt | TooLarge) else repr(error)
     return _DefaultRecordPy(_OFFSET, -1, 0, None, Unreadable(why, next_offset), [])
