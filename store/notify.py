@@ -21,6 +21,8 @@ from store.database import Connection, Database, connection_info, open_connectio
 READY: Final = "ready"
 RELAY: Final = "relay"
 RESEND: Final = "resend"
+CONNECTION: Final = "connection"
+"""Never sent: whoever subscribes to it is woken when the connection to Postgres is lost, and when it is there again."""
 _CANCELLED: Final = "cancelled:"
 
 OnCommitted = Callable[[Collection[str]], None]

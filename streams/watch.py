@@ -1,6 +1,7 @@
 """Watches the store for health and metrics, so that neither asks it anything when it is looked at."""
 
 import asyncio
+import contextlib
 from typing import Final
 
 from schemas.errors import StoreUnavailable
@@ -22,17 +23,26 @@ class StoreWatch:
     """Knows how many runs are due in the store, and holds intake back where they are too many.
 
     It looks every ten seconds; every second from half of what may be queued on, and while the store gives no answer.
-    With nothing queued it asks nothing of its own for as long as others of this process look.
+    With nothing queued it asks nothing of its own for as long as others of this process look. It looks at once when the
+    connection that wake-ups come over is lost.
     """
 
     def __init__(
-        self, database: Database, looks: Looks, queries: Queries, backpressure: Backpressure, metrics: Metrics
+        self,
+        database: Database,
+        looks: Looks,
+        queries: Queries,
+        backpressure: Backpressure,
+        metrics: Metrics,
+        connection: asyncio.Event,
     ) -> None:
+        """*connection* is set, by whom it concerns, when a connection to Postgres was lost or opened: it looks then."""
         self._database = database
         self._looks = looks
         self._queries = queries
         self._backpressure = backpressure
         self._metrics = metrics
+        self._connection = connection
         self._facts: StoreFacts | None = None
         self._pause_seconds = 0.0
 
@@ -47,7 +57,11 @@ class StoreWatch:
                 pause_seconds = await self.look()
             except StoreUnavailable:
                 pause_seconds = AWAY_SECONDS
-            await asyncio.sleep(pause_seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_seconds):
+                    await self._connection.wait()
+                self._connection.clear()
+                self._pause_seconds = 0.0  # what was found before says nothing any more
 
     async def look(self) -> float:
         """Look; return in how many seconds to look again. Raises StoreUnavailable when there is no answer."""

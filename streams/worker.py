@@ -15,11 +15,13 @@ from store.database import CommitPoint, passes
 from store.history import History
 from store.migrate import StoreFacts
 from store.migrate import check as check_store
+from store.notify import CONNECTION
 from streams.app import Intake, build_intake
 from streams.health import HealthCheck, ServiceHealth
 from streams.kafka.backpressure import Backpressure
 from streams.metrics import Metrics
 from streams.parts.commit_points import find_commit_point
+from streams.parts.handlers import store_job_types
 from streams.parts.relaying import Relaying, build_relaying
 from streams.parts.runs import Runs, build_runs
 from streams.parts.store import Store, build_store, new_owner
@@ -79,7 +81,14 @@ class Worker:
     def _build(self, store: Store, commit_point: CommitPoint) -> None:
         settings = self._settings
         backpressure = Backpressure(settings.max_queued, self.metrics)
-        self._watch = StoreWatch(store.database, store.looks, store.queries, backpressure, self.metrics)
+        self._watch = StoreWatch(
+            store.database,
+            store.looks,
+            store.queries,
+            backpressure,
+            self.metrics,
+            store.listener.subscribe(CONNECTION),
+        )
         if Role.RUNS in settings.roles:
             self._runs = build_runs(settings, store, self._owner, self.metrics, commit_point=commit_point)
         if Role.INTAKE in settings.roles:
@@ -121,6 +130,7 @@ class Worker:
         try:
             if await self._store_is_ready():
                 await self._load_workflows()
+                await self._store_job_types()
                 services = await self._services()
                 self._health = [self.web.health, *(s.health for s in services if s.health is not None)]
                 tasks = {asyncio.create_task(s.run(), name=s.name): s for s in services}
@@ -177,6 +187,10 @@ class Worker:
                 raise SettingsInvalid([f"WORKFLOWS_DIR: {file}: {error}"]) from error
             if answer["ok"] is not True:
                 raise SettingsInvalid([f"WORKFLOWS_DIR: {file}: {answer['error']}"])
+
+    async def _store_job_types(self) -> None:
+        if self._runs is not None and self._store is not None:
+            await store_job_types(self._runs.handlers, self._store, actor=self._settings.worker_id)
 
     async def _services(self) -> list[Service]:
         services: list[Service] = []

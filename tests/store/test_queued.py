@@ -1,5 +1,7 @@
 """How many runs wait, and for what: counted within bounds, and what holds intake back."""
 
+import asyncio
+
 from store.database import Database
 from store.looks import Looks
 from store.queries import Queries
@@ -7,6 +9,7 @@ from store.submit import IntakeBatch, Submits
 from streams.kafka.backpressure import Backpressure
 from streams.metrics import Metrics
 from streams.watch import StoreWatch
+from tests.fixtures.eventually import eventually
 from tests.store.samples import GROUP, Sql, record, submission
 
 
@@ -20,7 +23,7 @@ async def test_the_count_comes_from_the_due_runs_and_names_what_they_wait_for(
     backpressure = Backpressure(6, metrics)
     now = [1000.0]
     looks = Looks(database, most_queued=6, clock=lambda: now[0])
-    watch = StoreWatch(database, looks, Queries(database), backpressure, metrics)
+    watch = StoreWatch(database, looks, Queries(database), backpressure, metrics, asyncio.Event())
     assert await watch.look() == 1
     now[0] += 1.1
     assert backpressure.reason == "6 or more due runs are queued: 3 for b:1, 2 for c:1, 1 for a:1"
@@ -37,3 +40,16 @@ async def test_what_most_runs_wait_for_is_looked_for_within_bounds(database: Dat
     queries = Queries(database)
     assert await queries.queued_targets() == {"t0:1": 5, "t1:1": 5, "t2:1": 5, "t3:1": 5, "t4:1": 4}
     assert await queries.queued_targets(targets=2, limit=3) == {"t0:1": 3, "t1:1": 3}
+
+
+async def test_the_watch_looks_at_once_when_the_connection_is_lost(database: Database) -> None:
+    metrics, connection, looks = Metrics(), asyncio.Event(), Looks(database)
+    watch = StoreWatch(database, looks, Queries(database), Backpressure(6, metrics), metrics, connection)
+    watching = asyncio.create_task(watch.run())
+    first = await looks.look(newest_seconds=60)
+    await database.close()
+    connection.set()
+    await eventually(lambda: looks.away is not None)
+    assert not watch.health().ready
+    watching.cancel()
+    assert first.queued == 0
