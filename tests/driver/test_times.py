@@ -130,7 +130,8 @@ def is_too_late(row: dict[str, Any]) -> bool:
     return bool(row["error"] == f"DEADLINE: the run was not done by {by}Z (runDeadlineMs)")
 
 
-async def test_the_deadline_of_a_run_cuts_the_call_in_hand(world: World) -> None:
+@pytest.mark.case("D22")
+async def test_d22_the_deadline_of_a_run_holds_where_a_service_never_answers(world: World) -> None:
     job_id = await world.run({**embed_text(), "runDeadlineMs": 1_000})
     async with world.worker():
         with world.server.holding(EMBED) as hold:
