@@ -1,10 +1,13 @@
-"""Bounds on what an expression may say, read from its checked form, and the one that is kept at run time.
+"""Bounds on what an expression may say, read from its checked form, and those that are kept at run time.
 
 Macros are the only loops there are. `map` and `filter` take time with the square of what they build, and functions
 that build text from text can double it with every call: so all of these are counted.
+
+The keys of a map have another order in every process. An expression must give the same wherever it is evaluated, so
+lists are built from lists only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +23,7 @@ MAX_BUILDERS: Final = 2
 BUILDERS: Final = frozenset({"join", "replace", "format", "split"})
 MAX_ELEMENTS: Final = 1_000
 
+NO_ORDER: Final = "its keys have no order"
 NESTED_TOO_DEEPLY: Final = "it is nested too deeply: parentheses, calls, fields and terms in a row, 32 levels at most"
 
 
@@ -36,7 +40,7 @@ TOO_MANY: Final = _TooMany()
 
 
 def bounded(serialized: bytes, variables: frozenset[str]) -> tuple[bytes, frozenset[str]]:
-    """The same checked expression with the bound on elements built in, and which of *variables* it reads.
+    """The same checked expression with the bounds of run time built in, and which of *variables* it reads.
 
     Raises:
         ValueError: it is over a bound, which the text names.
@@ -54,9 +58,11 @@ def bounded(serialized: bytes, variables: frozenset[str]) -> tuple[bytes, frozen
     _check(sum(name in BUILDERS for name in calls), MAX_BUILDERS, f"calls of {', '.join(sorted(BUILDERS))}")
     reads = frozenset(node.ident.name.lstrip(".") for node, _ in seen if node.HasField("ident")) & variables
     ids = _Ids(max(node.id for node, _ in seen))
-    for comprehension, _ in macros:
+    types = {entry.key: entry.value for entry in checked.types}
+    for comprehension, _ in reversed(macros):  # the inner ones first, since the outer ones are copied with them
         if comprehension.accu_init.HasField("list"):
             _bound_elements(comprehension, ids)
+            _bound_range(comprehension.iter_range, types, ids)
     holder.value = checked.SerializeToString()
     return holder.SerializeToString(), reads
 
@@ -67,7 +73,7 @@ def _check(count: int, most: int, what: str) -> None:
 
 
 def _expressions(root: Any) -> Iterator[tuple[Any, int]]:
-    """Every part of an expression with the number of macros around it."""
+    """Every part of an expression with the number of macros around it, each before what is inside it."""
     waiting = [(root, 0)]
     while waiting:
         node, depth = waiting.pop()
@@ -108,6 +114,23 @@ def _bound_elements(comprehension: Any, ids: _Ids) -> None:
     _call(step.call.args.add(), TOO_MANY.function, ids)
 
 
+def _bound_range(elements: Any, types: Mapping[int, Any], ids: _Ids) -> None:
+    """Refuse a map; what only the data tells becomes [] + elements, which a map is no part of."""
+    known = types.get(elements.id)
+    if known is not None and known.HasField("map_type"):
+        raise ValueError(f"a map cannot be gone over by map or filter: {NO_ORDER}")
+    if known is not None and known.HasField("list_type"):
+        return
+    copied = type(elements)()
+    copied.CopyFrom(elements)
+    elements.Clear()
+    both = _call(elements, "_+_", ids).args
+    empty = both.add()
+    empty.id = ids.next()
+    empty.list.SetInParent()
+    both.add().CopyFrom(copied)
+
+
 def _call(node: Any, function: str, ids: _Ids) -> Any:
     node.id, node.call.function = ids.next(), function
     return node.call
@@ -133,7 +156,9 @@ def _checked_class() -> type[Message]:
 
 
 _LAYOUT: Final[dict[str, list[tuple[str, int, str]]]] = {
-    "Checked": [("expr", 4, "Expr")],
+    "Checked": [("types", 3, "*TypeOf"), ("expr", 4, "Expr")],
+    "TypeOf": [("key", 1, "TYPE_INT64"), ("value", 2, "Type")],
+    "Type": [("list_type", 6, "TYPE_BYTES"), ("map_type", 7, "TYPE_BYTES")],
     "Constant": [("int64_value", 3, "TYPE_INT64")],
     "Ident": [("name", 1, "TYPE_STRING")],
     "Select": [("operand", 1, "Expr")],

@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_strings
-from google.protobuf import message_factory
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
-from streams.evaluator.bounds import NESTED_TOO_DEEPLY, TOO_MANY, bounded
+from streams.evaluator.bounds import NESTED_TOO_DEEPLY, NO_ORDER, TOO_MANY, bounded
 from streams.evaluator.cel_plain import ValueHasNoForm, plain
 from streams.evaluator.frames import Header
 from streams.evaluator.operations import LoadedSchema, Operation, Refused
@@ -104,7 +103,7 @@ def evaluate(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> t
     programs = schema.part(_Programs)
     variables = _sorted(request["variables"])
     activation = programs.activation(
-        {name: _message(schema, full_name, data) for (name, full_name), data in zip(variables, blobs, strict=True)}
+        {name: schema.read(full_name, data) for (name, full_name), data in zip(variables, blobs, strict=True)}
     )
     if (filter := request.get("filter")) is not None:
         met = _value(programs.program(filter, variables), activation, "filter: ")
@@ -128,13 +127,6 @@ def _value(program: cel.Expression, activation: cel.Activation, where: str) -> A
         return plain(value)
     except (RuntimeError, TypeError, ValueError, ValueHasNoForm) as error:
         raise Refused(f"{where}{_one_line(str(error))}") from None
-
-
-def _message(schema: LoadedSchema, full_name: str, data: bytes) -> Message:
-    try:
-        return message_factory.GetMessageClass(schema.pool.FindMessageTypeByName(full_name)).FromString(data)
-    except DecodeError as error:
-        raise Refused(f"a {full_name} cannot be read by the evaluator: {error}") from None
 
 
 def _type(full_name: str) -> cel.Type:
@@ -163,6 +155,8 @@ def _one_line(text: str) -> str:
     """The engine's text without the picture of the source that it draws below."""
     if "recursion" in text:
         return NESTED_TOO_DEEPLY
+    if "_+_(list, map)" in text:
+        return f"a map cannot be added to a list, or gone over by map or filter: {NO_ORDER}"
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("|")]
     said = "; ".join(line.removeprefix("INVALID_ARGUMENT: ").removeprefix("ERROR: <input>:") for line in lines)
     said = said.replace(" (in container '')", "").removesuffix(" [INVALID_ARGUMENT]")

@@ -44,7 +44,8 @@ def plain(value: cel.Value) -> Any:
     if name.startswith("LIST"):
         return [plain(item) for item in value.value()]
     if name.startswith("MAP"):
-        return {"map": [[key, plain(item)] for key, item in value.value().items()]}
+        entries = sorted(value.value().items(), key=lambda entry: (type(entry[0]).__name__, entry[0]))
+        return {"map": [[key, plain(item)] for key, item in entries]}
     raise ValueHasNoForm(f"it gives a {name.lower()}, which is no value of a message")
 
 

@@ -1,4 +1,4 @@
-"""What every evaluator of people's expressions has in common, and the one in this process, for trusted authors.
+"""What every evaluator of people's expressions and rules has in common, and the one in this process, for trusted authors.
 
 All speak to the same operations, and so give the same answers.
 """
@@ -13,7 +13,18 @@ from google.protobuf.message import Message
 from streams.evaluator.frames import Header
 from streams.evaluator.operations import LoadedSchemas, Operation, Refused, perform
 from streams.workflow.descriptors import SchemaSet
-from streams.workflow.evaluation import NOT_MET, Checked, ExpressionFailed, ExpressionRefused, NotMet, Plain
+from streams.workflow.evaluation import (
+    NOT_MET,
+    BrokenRule,
+    Checked,
+    ExpressionFailed,
+    ExpressionRefused,
+    NotMet,
+    Plain,
+    Rejection,
+    RuleFailed,
+    Violation,
+)
 
 
 class OperationsEvaluator(ABC):
@@ -59,6 +70,26 @@ class OperationsEvaluator(ABC):
             raise ExpressionFailed(str(error)) from None
         value: Plain = answer.get("value")
         return value if answer["met"] else NOT_MET
+
+    async def broken_rules(self, schemas: SchemaSet, full_name: str) -> Sequence[BrokenRule]:
+        try:
+            answer, _ = await self.ask(schemas, {"operation": "rules.check", "type": full_name})
+        except Refused as error:
+            return [BrokenRule(full_name, "", str(error))]
+        return [BrokenRule(full_name, field, text) for field, text in answer["broken"]]
+
+    async def rejections(
+        self, schemas: SchemaSet, message: Message, *, items: Sequence[str] = ()
+    ) -> Mapping[int | None, Rejection]:
+        request = {"operation": "rules.reject", "type": message.DESCRIPTOR.full_name, "items": list(items)}
+        try:
+            answer, _ = await self.ask(schemas, request, [message.SerializePartialToString()])
+        except Refused as error:
+            raise RuleFailed(str(error)) from None
+        return {
+            index: Rejection(tuple(Violation(*violation) for violation in listed), count)
+            for index, count, listed in answer["rejections"]
+        }
 
 
 class Digests:

@@ -8,8 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from google.protobuf import message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
 
 from streams.evaluator.frames import Header
 
@@ -50,6 +52,19 @@ class LoadedSchema:
             self._parts[make] = make(self)
         made: _Part = self._parts[make]
         return made
+
+    def new(self, full_name: str) -> Message:
+        """An empty message of that type."""
+        return message_factory.GetMessageClass(self.pool.FindMessageTypeByName(full_name))()
+
+    def read(self, full_name: str, data: bytes) -> Message:
+        """A message from its bytes. Raises Refused when they are none, or nested more than 100 levels deep."""
+        message = self.new(full_name)
+        try:
+            message.ParseFromString(data)
+        except DecodeError as error:
+            raise Refused(f"a {full_name} cannot be read by the evaluator: {error}") from None
+        return message
 
 
 class LoadedSchemas:

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
 from schemas.errors import InputInvalid, ResourceExhausted
 from schemas.strict_json import canonical
+from streams.workflow.validation_file import VALIDATION_FILE, validation_file
 
 COMPILE_SECONDS: Final = 10.0
 MEMORY_BYTES: Final = 1 << 30
@@ -26,6 +29,7 @@ MAX_ERROR_LENGTH: Final = 4_000
 _CHILD: Final = Path(__file__).with_name("protoc_child.py")
 _OUTPUT: Final = "out.descriptors"
 _ERRORS: Final = "errors.txt"
+_SUPPLIED: Final = "supplied.descriptors"
 # The compiler takes paths as arguments, where a leading - or @ would mean something else.
 _PATH: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*/)*[A-Za-z0-9_][A-Za-z0-9_.+-]*\.proto")
 
@@ -37,7 +41,7 @@ class ProtocChild:
     """A `Protoc` (see streams.workflow.descriptors) that starts one child per compilation, a few at a time.
 
     Results are kept by the content of the sources, so that a definition that comes again costs nothing. The well-known
-    files of google/protobuf can be imported without being sent.
+    files of google/protobuf can be imported without being sent, and so can the file of options for rules.
     """
 
     def __init__(
@@ -81,8 +85,9 @@ class ProtocChild:
                     file = folder / path
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(text.encode())
+                supplied = [f"--descriptor_set_in={_SUPPLIED}"] if _supply(folder, sources) else []
                 with (folder / _ERRORS).open("w+b") as errors:
-                    status = await self._run(folder, roots, errors)
+                    status = await self._run(folder, [*supplied, *roots], errors)
                     if status != 0:
                         errors.seek(0)
                         said = errors.read(MAX_ERROR_LENGTH).decode(errors="replace")
@@ -92,13 +97,13 @@ class ProtocChild:
         except OSError as error:
             raise ResourceExhausted(f"the compiler of .proto sources cannot run here: {error}") from error
 
-    async def _run(self, folder: Path, roots: list[str], errors: BinaryIO) -> int:
+    async def _run(self, folder: Path, arguments: list[str], errors: BinaryIO) -> int:
         """The child's exit status; what it has to say goes to *errors*. It is gone when this ends, however it does."""
         limits = (self._memory_bytes, max(1, round(self._seconds)), OUTPUT_BYTES)
         child = await asyncio.create_subprocess_exec(
             self._python,
             *("-I", str(_CHILD), *map(str, limits)),
-            *(f"--descriptor_set_out={_OUTPUT}", "--include_imports", *roots),
+            *(f"--descriptor_set_out={_OUTPUT}", "--include_imports", *arguments),
             cwd=folder,
             env={},  # the parent's may hold secrets
             stdin=asyncio.subprocess.DEVNULL,
@@ -114,6 +119,15 @@ class ProtocChild:
             if child.returncode is None:
                 child.kill()
                 await child.wait()
+
+
+def _supply(folder: Path, sources: Mapping[str, str]) -> bool:
+    """Lay the file of options for rules beside sources that import it without having it: its compiled form."""
+    if VALIDATION_FILE in sources or not any(VALIDATION_FILE in text for text in sources.values()):
+        return False
+    supplied = FileDescriptorSet(file=[FileDescriptorProto.FromString(validation_file())])
+    (folder / _SUPPLIED).write_bytes(supplied.SerializeToString())
+    return True
 
 
 class _Results:
