@@ -117,7 +117,7 @@ class _Branches:
         if self._ended_by is not None:
             raise self._budget_spent(self._ended_by)
         if len(self._responses) + len(self._failures) != len(self._inputs):
-            raise WorkflowBroken(f"some items of {self._step.name} have neither a response nor a failure")
+            raise SegmentInterrupted("the call of an item was cancelled by itself, which says nothing about the item")
 
     async def finish(self) -> None:
         """Collect the responses and keep the step."""

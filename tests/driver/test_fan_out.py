@@ -69,7 +69,7 @@ async def test_every_item_is_called_once_and_kept_by_itself(world: World) -> Non
 
 async def test_an_item_is_tried_again_by_itself_after_a_pause(world: World) -> None:
     world.server.script(SEND, SENT, AWAY, SENT, AWAY, SENT)
-    job_id = await fanned_out(world, 4, maxConcurrency=1)
+    job_id = await fanned_out(world, 4, maxConcurrency=1, max_attempts=2)
 
     async with world.worker():
         row = await world.until_status(job_id, "COMPLETED")
@@ -160,7 +160,8 @@ async def test_another_worker_goes_on_with_the_items_that_are_missing(world: Wor
         row = await world.until_status(job_id, "COMPLETED")
 
     assert calls(world, job_id) == Counter({0: 1, 1: 1, 2: 1, 3: 2, 4: 1, 5: 1})
-    assert (row["attempt"], row["lost_leases"], row["items_done"]) == (0, 0, 6)
+    assert (row["attempt"], row["lost_leases"]) == (0, 0)
+    assert (row["items_total"], row["items_done"], row["items_failed"]) == (6, 6, 0)
 
 
 async def test_a_worker_that_lost_its_lease_keeps_no_item(world: World) -> None:
@@ -214,6 +215,17 @@ async def test_items_take_no_more_permits_than_there_are_and_leave_room_to_other
 
     assert calls(world, first) == Counter(range(40))
     assert (row["attempt"], row["items_done"]) == (0, 40)
+
+
+async def test_an_item_waits_for_a_permit_as_long_as_others_of_its_step_are_called(world: World) -> None:
+    world.server.script(SEND, Answer(SENT.payload, delay_seconds=1.2))
+    world.targets["mailer"] = {"address": world.server.target, "permits": 1}
+    job_id = await fanned_out(world, 2, maxConcurrency=2)
+
+    async with world.worker():
+        await world.until_status(job_id, "COMPLETED")
+
+    assert calls(world, job_id) == Counter([0, 1])
 
 
 async def test_a_budget_that_ends_in_the_middle_is_begun_anew_and_fails_nothing(world: World) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -15,8 +16,8 @@ from schemas.errors import StoreUnavailable
 from store.committer import Committer
 from store.database import CommitPoint, Connection, Database, passes
 from store.moves import Moves
-from store.records import HeldRun
-from tests.store.given import HOLDER_MOVES, Given, finished
+from store.records import HeldRun, ItemStatus
+from tests.store.given import HOLDER_MOVES, Given, done_item, finished
 from tests.store.samples import Sql, Woken, select, select_one, until_blocked
 
 _NAME = "lanes"
@@ -189,6 +190,22 @@ async def test_a_release_behind_items_is_known_though_leases_were_lost_before(gi
     lanes.once(".after_commit", lose_the_answer)
     await lanes.make("release", run)
     assert (await given.row(run.job_id))["status"] == "QUEUED"
+
+
+async def test_items_that_an_earlier_claim_tried_are_not_taken_for_kept_again(given: Given, lanes: Lanes) -> None:
+    first = await given.held()
+    tried = replace(done_item(), status=ItemStatus.QUEUED, attempt=1, response=None, error="GRPC: UNAVAILABLE")
+    await lanes.moves.items(first, step="tokenize", items=[tried], new_items=2)
+    run = await given.reclaimed(first)
+
+    async def sweep_first() -> None:
+        await kill_lanes(given.sql)
+        await given.expire(run.job_id)
+        assert (await given.upkeep.sweep()).expired == 1
+
+    lanes.once(".before_commit", sweep_first)
+    assert not await given.ignoring_a_lost_lease(lanes.make("item", run))
+    assert (await given.row(run.job_id))["items_done"] == 0
 
 
 async def test_a_retry_that_was_swept_instead_is_not_taken_for_made(given: Given, lanes: Lanes) -> None:

@@ -223,6 +223,27 @@ async def test_a_service_that_is_away_is_not_asked_for_every_item(plan: Plan) ->
     assert kept.of(FAILED) == []
 
 
+async def test_a_service_that_refuses_some_items_is_asked_for_all_of_them(compiled_plan: Any) -> None:
+    plan = await compiled_plan(mail_all(maxConcurrency=2))
+    mailer, kept = Mailer(plan), Kept()
+    mailer.failing = {index: gone() for index in range(1, 20, 2)}
+
+    with pytest.raises(ItemFailed, match="mailall#1"):
+        await mailed(plan, mailer, count=20, items=kept)
+
+    assert (kept.of(DONE), kept.of(QUEUED)) == (list(range(0, 20, 2)), list(range(1, 20, 2)))
+
+
+async def test_a_call_that_is_cancelled_by_itself_leaves_no_gap(plan: Plan) -> None:
+    mailer, log = Mailer(plan), Log()
+    mailer.failing = {1: asyncio.CancelledError()}
+
+    with pytest.raises(SegmentInterrupted):
+        await mailed(plan, mailer, count=3, log=log, items=Kept())
+
+    assert log.stored == []
+
+
 async def test_the_most_tried_item_tells_how_often_the_step_failed(plan: Plan) -> None:
     mailer, kept = Mailer(plan), Kept(tried(3, QUEUED, 1, error="GRPC: x"), most=5)
     mailer.failing = {1: gone(), 3: gone("DEADLINE_EXCEEDED")}
