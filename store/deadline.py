@@ -56,5 +56,8 @@ def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> N
     """End the connection both ways below the driver, which sees that the server has gone."""
     if connection.closed:
         return
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as wire:
+    with (
+        contextlib.suppress(OSError, psycopg.OperationalError),
+        socket.socket(fileno=os.dup(connection.fileno())) as wire,
+    ):
         wire.shutdown(socket.SHUT_RDWR)

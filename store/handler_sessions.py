@@ -1,5 +1,6 @@
 """One connection of a transactional handler, driven where its handler runs: in a thread, or in a loop of its own."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
@@ -59,8 +60,10 @@ class ThreadSession:
 
     @classmethod
     async def open(cls, info: str, in_thread: InThread) -> "ThreadSession":
-        connection = await in_thread(lambda: psycopg.Connection.connect(info, autocommit=True, prepare_threshold=None))
-        return cls(connection, in_thread)
+        def connect() -> psycopg.Connection[Any]:
+            return psycopg.Connection.connect(info, autocommit=True, prepare_threshold=None)
+
+        return cls(await _opened(in_thread(connect)), in_thread)
 
     @property
     def status(self) -> TransactionStatus:
@@ -110,7 +113,7 @@ class LoopSession:
         async def connect() -> psycopg.AsyncConnection[Any]:
             return await psycopg.AsyncConnection.connect(info, autocommit=True, prepare_threshold=None)
 
-        return cls(await in_loop(connect), in_loop)
+        return cls(await _opened(in_loop(connect)), in_loop)
 
     @property
     def status(self) -> TransactionStatus:
@@ -152,3 +155,18 @@ class LoopSession:
         async with psycopg.AsyncCursor(self.connection, row_factory=psycopg.rows.tuple_row) as cursor:
             await cursor.execute(sql(statement), params)
             return str((await cursor.fetchall())[0][0])
+
+
+async def _opened(opening: Awaitable[Any]) -> Any:
+    """A connection that is being opened. Where nobody waits for it any more, it is cut as soon as it is there."""
+    connection = asyncio.ensure_future(opening)
+    try:
+        return await asyncio.shield(connection)
+    except asyncio.CancelledError:
+        connection.add_done_callback(_cut_unwanted)
+        raise
+
+
+def _cut_unwanted(connection: "asyncio.Future[Any]") -> None:
+    if not connection.cancelled() and connection.exception() is None:
+        cut(connection.result())

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from schemas.errors import HandlerOverdue, SegmentInterrupted
+from schemas.errors import HandlerDied, HandlerOverdue, SegmentInterrupted
+from store.handler_transactions import MOST_CONNECTIONS
 from streams.handlers.children import Children
 from streams.handlers.context import Context
 from streams.handlers.declarations import RunsIn
@@ -78,7 +79,10 @@ class HandlerCalls:
     def permits_of(self, target: str) -> int:
         """How many calls of *target* may be at work at once; 0 when nothing here serves it."""
         served = self.registry.find(target)
-        return 0 if served is None else served.declaration.permits or self._default_permits
+        if served is None:
+            return 0
+        most = MOST_CONNECTIONS if served.declaration.transactional else self._default_permits
+        return served.declaration.permits or min(most, self._default_permits)
 
     async def __call__(
         self,
@@ -105,7 +109,13 @@ class HandlerCalls:
             self._call_cap_seconds,
             served.declaration.timeout_seconds or request.timeout_seconds,
         )
-        call = self._started(served, request, on_behalf, schemas, seconds, on_end)
+        try:
+            call = self._started(served, request, on_behalf, schemas, seconds, on_end)
+        except BaseException as error:
+            on_end()
+            if isinstance(error, RuntimeError):
+                raise HandlerDied(f"the handler of {served.declaration.name} cannot be started: {error}") from error
+            raise
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(call.result)

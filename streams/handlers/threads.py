@@ -24,14 +24,18 @@ class Threads:
         """Threads that wait for work and are not promised to any that was put in already."""
 
     def start(self, work: Callable[[], object]) -> None:
-        """Run *work*, which must not raise, in a thread of its own and in a copy of the caller's context."""
+        """Run *work*, which must not raise, in a thread of its own and in a copy of the caller's context.
+
+        Raises:
+            RuntimeError: this machine has no thread left; nothing was done.
+        """
         call = contextvars.copy_context().run
         with self._lock:
-            self._work.put(lambda: call(work))
             if self._free > 0:
                 self._free -= 1
-                return
-        threading.Thread(target=self._serve, name="handler", daemon=True).start()
+            else:
+                threading.Thread(target=self._serve, name="handler", daemon=True).start()
+            self._work.put(lambda: call(work))
 
     def _serve(self) -> None:
         while True:

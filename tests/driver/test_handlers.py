@@ -278,12 +278,12 @@ async def test_threads_of_handlers_are_not_those_of_the_loops_default_pool(world
             await world.until_status(job_id, "COMPLETED")
 
 
-@pytest.fixture
-async def reindex(world: World) -> Callable[[str], Awaitable[UUID]]:
-    """Ask for a run of the job type `reindex`, with an input of this JSON text."""
+@pytest.fixture(params=["reindex", "reindex-apart"])
+async def reindex(world: World, request: pytest.FixtureRequest) -> Callable[[str], Awaitable[UUID]]:
+    """Ask for a run of a job type, with an input of this JSON text."""
 
     async def ask(given: str) -> UUID:
-        return await world.run(job_definition("reindex"), input=given)
+        return await world.run(job_definition(request.param), input=given)
 
     return ask
 

@@ -250,6 +250,7 @@ def slow_step(request: Any, context: Context) -> Any:
 
 
 @job("reindex")
+@job("reindex-apart", process="child")
 def reindex(data: dict[str, object], context: Context) -> object:
     SEEN.calls.append((context.step, str(data.get("do")), context.attempt))
     match data.get("do"):
