@@ -13,7 +13,7 @@ _HEAD = "from streams.handlers import handler\n"
 
 def start(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     settings = {"database_url": "postgresql://127.0.0.1:1/none", "roles": "runs", "health_bind": ""}
-    command = [Path(sys.executable).with_name("workflow-runs"), "worker", *arguments]
+    command = [str(Path(sys.executable).with_name("workflow-runs")), "worker", *arguments]
     return subprocess.run(
         command, cwd=folder, env=environment(settings), capture_output=True, text=True, timeout=60, check=False
     )

@@ -78,6 +78,21 @@ async def test_a_handler_that_does_not_succeed_has_written_nothing(tables: World
 
 
 @kinds
+async def test_a_response_that_cannot_be_kept_takes_the_writes_back_and_frees_the_connection(
+    tables: World, method: str
+) -> None:
+    """There are four connections."""
+    failing = [await run(tables, method, "unkeepable") for _ in range(5)]
+
+    async with tables.worker(handlers=HANDLERS):
+        for job_id in failing:
+            row = await tables.until_status(job_id, "FAILED")
+            assert "the response of work cannot be kept as JSON: /text" in row["error"]
+            assert await written(tables, job_id) == 0
+        await tables.until_status(await run(tables, method, "writes"), "COMPLETED")
+
+
+@kinds
 async def test_a_handler_cannot_end_its_transaction_by_itself(tables: World, method: str) -> None:
     errors = {
         "commits": "raised ProgrammingError",
@@ -140,10 +155,9 @@ async def test_a_transaction_holds_no_lock_of_ours_while_its_handler_runs(tables
 
 @kinds
 async def test_a_transaction_left_idle_is_ended_and_the_step_is_tried_again(tables: World, method: str) -> None:
-    """The limit is 1 s here."""
     job_id = await run(tables, method, "idles")
 
-    async with tables.worker(handlers=HANDLERS, backoff_base_seconds=300):
+    async with tables.worker(handlers=HANDLERS, backoff_base_seconds=300, handler_idle_seconds=1):
         row = await tables.until_error(job_id)
 
     assert row["last_error"].startswith("DEADLINE: the transaction was idle for 1 s")

@@ -14,7 +14,7 @@ from schemas.events import EventType
 from store.answers import Answers
 from store.committer import Committer
 from store.control import Control
-from store.database import CommitPoint, Database, passes
+from store.database import Database
 from store.definitions import Definitions
 from store.handler_transactions import HandlerTransactions
 from store.items import Items
@@ -110,7 +110,7 @@ class World:
         call: Callable[[GrpcCalls], Any] = lambda calls: calls,
         evaluator: Evaluator | None = None,
         handlers: Sequence[str] = (),
-        commit_point: CommitPoint = passes,
+        handler_idle_seconds: float = 30,
     ) -> AsyncIterator[Worker]:
         """A worker at work until the block ends; then it stops as a process does on the way out."""
         file = self.folder / "targets.yaml"
@@ -134,8 +134,7 @@ class World:
                 on_committed=notifier.notify,
                 in_thread=handler_calls.in_thread,
                 in_loop=handler_calls.in_loop,
-                idle_seconds=1,
-                commit_point=commit_point,
+                idle_seconds=handler_idle_seconds,
             ),
             ProgressBoard(Progress(database)),
         )

@@ -60,7 +60,7 @@ def write(request: Any, context: Context) -> Any:
         except psycopg.Error as error:
             return Reply(text=str(error))
     [where] = connection.execute(_WHERE).fetchone()
-    return None if does == "nothing" else Reply(text=where)
+    return {"nothing": None, "unkeepable": Reply(text="a\0b")}.get(does, Reply(text=where))
 
 
 @handler("steps.v1.Steps/AsyncWrite", transactional=True)
@@ -83,4 +83,4 @@ async def async_write(request: Any, context: Context) -> Any:
             return Reply(text=str(error))
     cursor = await connection.execute(_WHERE)
     [where] = await cursor.fetchone()
-    return None if does == "nothing" else Reply(text=where)
+    return {"nothing": None, "unkeepable": Reply(text="a\0b")}.get(does, Reply(text=where))
