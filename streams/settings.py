@@ -78,7 +78,15 @@ class Settings(BaseSettings):
     schema_registry_password: SecretStr | None = Field(None, description="Basic-auth password of the registry.")
 
     topics_file: Path = Field(Path("topics.yaml"), description="Where the topics are declared.")
-    workflows_dir: Path | None = Field(None, description="Folder of definitions to store at start (*.json).")
+    workflows_dir: Path | None = Field(
+        None, description="Folder of definitions to store at start (*.json, *.yaml, *.yml)."
+    )
+    types_dir: Path | None = Field(
+        None, description="Folder of descriptor sets (*.binpb, *.desc, *.pb, *.protoset) whose types schemas may name."
+    )
+    types_modules: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Generated modules (shop_pb2) whose types schemas may name, comma-separated."
+    )
     handlers: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Modules whose handlers in Python this worker serves, comma-separated."
     )
@@ -156,7 +164,7 @@ class Settings(BaseSettings):
             return field.get_default(call_default_factory=True, validated_data={})
         return value
 
-    @field_validator("roles", "targets_allowed", "handlers", mode="before")
+    @field_validator("roles", "targets_allowed", "handlers", "types_modules", mode="before")
     @classmethod
     def _comma_separated(cls, value: object) -> object:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

@@ -21,10 +21,11 @@ from streams.health import HealthCheck, ServiceHealth
 from streams.kafka.backpressure import Backpressure
 from streams.metrics import Metrics
 from streams.parts.commit_points import find_commit_point
+from streams.parts.engine import build_own_calls
 from streams.parts.handlers import store_job_types
 from streams.parts.relaying import Relaying, build_relaying
 from streams.parts.runs import Runs, build_runs
-from streams.parts.store import Store, build_store, new_owner
+from streams.parts.store import Store, build_bare_verbs, build_store, new_owner
 from streams.settings import Role, Settings
 from streams.verbs.verbs import Verbs
 from streams.watch import StoreWatch
@@ -74,6 +75,7 @@ class Worker:
         self._hurry = asyncio.Event()
         self._health: list[HealthCheck] = [self._starting]
         self._leave_by: float | None = None
+        self._closes: list[Callable[[], Awaitable[object]]] = []
         if self._store is not None:
             self._build(self._store, commit_point)
         self.web = WebServer(self._apps())
@@ -145,13 +147,24 @@ class Worker:
 
     def _apps(self) -> dict[str, Any]:
         settings = self._settings
-        verbs = self._store.verbs(actor=settings.worker_id) if self._store is not None else Verbs(None)
         apps = {}
         if settings.http_bind and Role.WEB in settings.roles:
-            apps[settings.http_bind] = verbs_app(verbs, self.metrics)
+            apps[settings.http_bind] = verbs_app(self._verbs(), self.metrics)
         if settings.health_bind:
             apps[settings.health_bind] = health_app(self.health, self.metrics)
         return apps
+
+    def _verbs(self) -> Verbs:
+        settings = self._settings
+        if self._runs is not None and self._store is not None:
+            return self._store.verbs(settings.worker_id, self._runs.unkept_calls)
+        own = build_own_calls(settings)
+        self._closes.append(own.close)
+        if self._store is not None:
+            return self._store.verbs(settings.worker_id, own.calls)
+        bare = build_bare_verbs(settings, own.calls)
+        self._closes.append(bare.close)
+        return bare.verbs
 
     async def _store_is_ready(self) -> bool:
         """Wait for the store and refuse one that would void the promises. False: told to stop meanwhile."""
@@ -258,7 +271,7 @@ class Worker:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.1, until - time.monotonic()))
-        await _within(self.web.stop, until)
+        await _in_order([self.web.stop, *self._closes], until)
         if self._store is not None:
             store = self._store
             await _in_order([store.notifier.close, store.evaluator.close, store.database.close], until)

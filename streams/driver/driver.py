@@ -50,7 +50,7 @@ class Driver:
     """Claims due runs, and works on each until it is settled, parked, put off or handed back.
 
     Each run is a task of its own: what happens in one touches no other. The loops that claim, renew and sweep wait
-    neither for runs nor for each other.
+    neither for runs nor for each other. `permits` are those of all calls that this process makes.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Driver:
         self._held = Held()
         self._runs: set[asyncio.Task[None]] = set()
         self._drain = Drain(self._held, lambda: self._runs)
-        permits = Permits(self._permits_of, on_release=self._room)
+        self.permits = permits = Permits(self._permits_of, on_release=self._room)
         self._around = Surroundings(
             moves=moves,
             items=items,

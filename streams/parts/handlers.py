@@ -8,10 +8,9 @@ from store.handler_transactions import HandlerTransactions
 from store.progress import Progress
 from streams.driver.handled import Handlers
 from streams.driver.progress import ProgressBoard
-from streams.handlers.calls import HandlerCalls
 from streams.handlers.jobs import is_job_definition, job_definition
-from streams.handlers.registry import load_registry
 from streams.metrics import Metrics
+from streams.parts.engine import build_handler_calls
 from streams.parts.store import Store
 from streams.settings import Settings
 
@@ -44,12 +43,7 @@ def build_handlers(
     Raises:
         SettingsInvalid: a module cannot be used; one sentence per fault.
     """
-    calls = HandlerCalls(
-        load_registry(settings.handlers),
-        default_permits=settings.permits_per_target,
-        call_cap_seconds=settings.call_cap_seconds,
-        metrics=metrics,
-    )
+    calls = build_handler_calls(settings, metrics)
     transactions = HandlerTransactions(
         store.database,
         settings.database_url or "",

@@ -15,6 +15,7 @@ from streams.driver.driver import Driver, DriverLimits
 from streams.driver.handled import Handlers
 from streams.driver.pruning import Pruning
 from streams.metrics import Metrics
+from streams.parts.engine import UnkeptCalls, build_grpc_calls, build_targets
 from streams.parts.handlers import build_handlers
 from streams.parts.store import Store
 from streams.settings import Settings
@@ -29,8 +30,14 @@ class Runs:
     pruning: Pruning
     committer: Committer
     leases: Leases
+    targets: Targets
     calls: GrpcCalls
     handlers: Handlers
+
+    @property
+    def unkept_calls(self) -> UnkeptCalls:
+        """The calls of runs that are not kept, under the same permits as all others."""
+        return UnkeptCalls(self.targets, self.calls, self.handlers.calls, self.driver.permits)
 
 
 def build_runs(
@@ -41,10 +48,8 @@ def build_runs(
     Raises:
         SettingsInvalid: the file of targets or the modules of handlers cannot be used.
     """
-    targets = Targets(
-        settings.targets_file, allowed=settings.targets_allowed, default_permits=settings.permits_per_target
-    )
-    calls = GrpcCalls(targets, message_bytes=settings.message_bytes, call_cap_seconds=settings.call_cap_seconds)
+    targets = build_targets(settings)
+    calls = build_grpc_calls(settings, targets)
     committer = Committer(store.database, on_committed=store.notifier.notify, commit_point=commit_point)
     leases = Leases(
         store.database,
@@ -85,4 +90,4 @@ def build_runs(
         prune_after_seconds=settings.prune_after_seconds,
         remember_seconds=settings.remember_seconds,
     )
-    return Runs(driver, Pruning(prune=prune, metrics=metrics), committer, leases, calls, handlers)
+    return Runs(driver, Pruning(prune=prune, metrics=metrics), committer, leases, targets, calls, handlers)

@@ -2,12 +2,10 @@
 
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from schemas.errors import SettingsInvalid
-from schemas.topics import load_topics
 from store.answers import Answers
 from store.control import Control
 from store.database import CommitPoint, Database, passes
@@ -20,12 +18,14 @@ from store.queries import Queries
 from store.relay_queue import RelayQueue
 from store.submit import Submits
 from streams.evaluator.evaluators import OperationsEvaluator
-from streams.evaluator.protoc import ProtocChild
+from streams.parts.engine import build_compiler, build_own_calls
 from streams.parts.evaluator import build_evaluator
 from streams.settings import Settings
+from streams.verbs.definition_source import DefinitionCompiler
 from streams.verbs.plans import Plans
+from streams.verbs.run import PlanCalls
 from streams.verbs.submit import Submitter
-from streams.verbs.verbs import Verbs, VerbStores
+from streams.verbs.verbs import Engine, Verbs, VerbStores
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,15 @@ class Store:
     dead_letters: DeadLetters
     plans: Plans
     submitter: Submitter
-    protoc: ProtocChild
     evaluator: OperationsEvaluator
-    own_topics: frozenset[str]
+    compiler: DefinitionCompiler
+    call_cap_seconds: float
 
-    def verbs(self, actor: str) -> Verbs:
-        """Return the verbs over this store; what they store says that *actor* did it."""
+    def verbs(self, actor: str, calls: PlanCalls | None = None) -> Verbs:
+        """Return the verbs over this store; what they store says that *actor* did it.
+
+        run-workflow calls with *calls*, and is unavailable without.
+        """
         return Verbs(
             VerbStores(
                 definitions=self.definitions,
@@ -60,11 +63,9 @@ class Store:
                 control=self.control,
                 queries=self.queries,
                 plans=self.plans,
-                protoc=self.protoc,
-                evaluator=self.evaluator,
                 submitter=self.submitter,
-                own_topics=self.own_topics,
             ),
+            Engine(self.compiler, calls, self.call_cap_seconds),
             actor=actor,
         )
 
@@ -100,34 +101,53 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
         dead_letters=DeadLetters(database, on_committed=notifier.notify, looks=looks),
         plans=plans,
         submitter=Submitter(plans, max_attempts=settings.max_attempts),
-        protoc=ProtocChild(),
         evaluator=evaluator,
-        own_topics=_own_topics(settings),
+        compiler=build_compiler(settings, evaluator),
+        call_cap_seconds=settings.call_cap_seconds,
     )
 
 
-def _own_topics(settings: Settings) -> frozenset[str]:
-    """The workers' own topics, which steps must not send to; none where they are not described: the relay looks too."""
-    try:
-        return frozenset(topic.name for topic in load_topics(settings.topics_file).all())
-    except SettingsInvalid:
-        return frozenset()
+@dataclass(frozen=True, slots=True)
+class BareVerbs:
+    """The verbs of a process without a store, and what must be closed after them."""
+
+    verbs: Verbs
+    close: Callable[[], Awaitable[None]]
+
+
+def build_bare_verbs(settings: Settings, calls: PlanCalls) -> BareVerbs:
+    """Build the verbs of a process without a store: those that need none work. Raises SettingsInvalid."""
+    evaluator = build_evaluator(settings)
+    engine = Engine(build_compiler(settings, evaluator), calls, settings.call_cap_seconds)
+    return BareVerbs(Verbs(None, engine), evaluator.close)
 
 
 @asynccontextmanager
 async def open_verbs(settings: Settings) -> AsyncIterator[Verbs]:
-    """Open the verbs on the store of the settings; without DATABASE_URL each of them is unavailable."""
-    if settings.database_url is None:
-        yield Verbs(None)
-        return
-    store = build_store(settings)
-    await store.database.open()
+    """Open the verbs on the store of the settings; without DATABASE_URL those that need one are unavailable.
+
+    Raises:
+        SettingsInvalid: a setting or a file that it names cannot be used.
+    """
+    own = build_own_calls(settings)
     try:
-        yield store.verbs(actor=f"cli:{settings.worker_id}")
-        await store.notifier.close()
+        if settings.database_url is None:
+            bare = build_bare_verbs(settings, own.calls)
+            try:
+                yield bare.verbs
+            finally:
+                await bare.close()
+            return
+        store = build_store(settings)
+        await store.database.open()
+        try:
+            yield store.verbs(f"cli:{settings.worker_id}", own.calls)
+            await store.notifier.close()
+        finally:
+            await store.evaluator.close()
+            await store.database.close()
     finally:
-        await store.evaluator.close()
-        await store.database.close()
+        await own.close()
 
 
 def new_owner(worker_id: str) -> str:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -27,12 +27,10 @@ from store.records import Submission, SubmitOutcome, Submitted
 from store.submit import Submits
 from streams.verbs.answers import UNKNOWN_WORKFLOW, Answer, refused
 from streams.verbs.arguments import Arguments
+from streams.verbs.definition_source import DefinitionCompiler
 from streams.verbs.plans import NewerDefinition, Plans
 from streams.verbs.workflows import findings_answer, stored_definition
-from streams.workflow.compiler import ENGINE_LEVEL, compile_definition
-from streams.workflow.descriptors import Protoc
-from streams.workflow.evaluation import Evaluator
-from streams.workflow.plan import ENGINE, Plan
+from streams.workflow.plan import ENGINE, ENGINE_LEVEL, Plan
 
 INLINE: Final = "inline"
 """The name of a run whose definition came with the request and names itself nothing."""
@@ -139,19 +137,14 @@ class SubmitWorkflow:
         definitions: Definitions,
         submits: Submits,
         plans: Plans,
-        protoc: Protoc,
-        evaluator: Evaluator,
+        compiler: DefinitionCompiler,
         submitter: Submitter,
-        own_topics: Collection[str] = (),
     ):
-        """*own_topics* are those of the workers themselves, which no step may send to."""
         self._definitions = definitions
         self._submits = submits
         self._plans = plans
-        self._protoc = protoc
-        self._evaluator = evaluator
+        self._compiler = compiler
         self._submitter = submitter
-        self._own_topics = own_topics
 
     async def __call__(self, tenant_id: str, given: object) -> Answer:
         """Store one run of a stored workflow (`workflowName`) or of a definition that comes along (`workflow`).
@@ -192,9 +185,7 @@ class SubmitWorkflow:
         self, tenant_id: str, request: Request, document: Mapping[str, object], inline_hash: bytes | None
     ) -> Answer:
         try:
-            compiled = await compile_definition(
-                document, protoc=self._protoc, evaluator=self._evaluator, own_topics=self._own_topics
-            )
+            compiled = await self._compiler.compile(document)
         except DefinitionInvalid as error:
             return findings_answer(error)
         if (refusal := _input_refusal(compiled.plan, request)) is not None:

@@ -1,7 +1,6 @@
 """put-workflow and list-workflows: the definitions that requests name."""
 
 import re
-from collections.abc import Collection
 from typing import Final
 
 from schemas.errors import DefinitionInvalid, Finding, InputInvalid
@@ -9,10 +8,9 @@ from store.definitions import Definitions
 from store.records import StoredDefinition, StoredWorkflow
 from streams.verbs.answers import Answer, timestamp
 from streams.verbs.arguments import Arguments
+from streams.verbs.definition_source import DefinitionCompiler
 from streams.verbs.plans import Plans
-from streams.workflow.compiler import Compiled, compile_definition
-from streams.workflow.descriptors import Protoc
-from streams.workflow.evaluation import Evaluator
+from streams.workflow.compiler import Compiled
 
 WORKFLOW_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -20,26 +18,22 @@ WORKFLOW_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 async def put_workflow(
     definitions: Definitions,
     plans: Plans,
-    protoc: Protoc,
-    evaluator: Evaluator,
+    compiler: DefinitionCompiler,
     tenant_id: str,
     given: object,
     *,
     actor: str,
-    own_topics: Collection[str] = (),
 ) -> Answer:
     """Store a definition under its name, or under `name`, if it verifies; else answer every finding.
 
     `created` is false when the newest version is the same definition: storing it again changes nothing. Runs that were
-    submitted before keep the definition they were submitted with. No step may send to *own_topics*.
+    submitted before keep the definition they were submitted with.
     """
     arguments = Arguments(given, ("name", "workflow"))
     document = arguments.value("workflow")
     name = arguments.text("name")
     try:
-        compiled = await compile_definition(
-            document, name=name, protoc=protoc, evaluator=evaluator, own_topics=own_topics
-        )
+        compiled = await compiler.compile(document, name=name)
     except DefinitionInvalid as error:
         return findings_answer(error)
     name = name or compiled.plan.name

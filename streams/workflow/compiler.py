@@ -9,7 +9,7 @@ from schemas import strict_json
 from schemas.errors import DefinitionInvalid, Finding, InputInvalid, WorkflowBroken
 from streams.workflow.definition import Definition, read_definition
 from streams.workflow.definition_kinds import AskDefinition, PublishDefinition
-from streams.workflow.descriptors import Protoc, SchemaSet, resolve_schema, root_of
+from streams.workflow.descriptors import NO_TYPES, Protoc, SchemaSet, Types, resolve_schema, root_of
 from streams.workflow.evaluation import Evaluator
 from streams.workflow.findings import Findings
 from streams.workflow.limits import MAX_NAME_LENGTH
@@ -40,6 +40,7 @@ async def compile_definition(
     name: str | None = None,
     protoc: Protoc,
     evaluator: Evaluator,
+    types: Types = NO_TYPES,
     own_topics: Collection[str] = (),
 ) -> Compiled:
     """Read a definition, resolve its schema, verify all of it and pin what it resolved to.
@@ -54,7 +55,7 @@ async def compile_definition(
     if name is not None and not 0 < len(name) <= MAX_NAME_LENGTH:
         findings.add(f"the workflow's name must have 1 to {MAX_NAME_LENGTH} characters")
     definition = read_definition(document, findings)
-    schemas = await _resolve(definition, findings, protoc) if definition is not None else None
+    schemas = await _resolve(definition, findings, protoc, types) if definition is not None else None
     plan = (
         await Verification(definition, schemas, findings, evaluator).plan(name)
         if definition is not None and schemas is not None
@@ -69,11 +70,11 @@ async def compile_definition(
     return Compiled(plan, kept, schemas.to_bytes(), _definition_hash(kept, schemas.to_bytes()))
 
 
-async def _resolve(definition: Definition, findings: Findings, protoc: Protoc) -> SchemaSet | None:
+async def _resolve(definition: Definition, findings: Findings, protoc: Protoc, types: Types) -> SchemaSet | None:
     if not isinstance(definition.schema, dict):
         return None  # that is a finding already
     try:
-        return await resolve_schema(definition.schema, protoc=protoc)
+        return await resolve_schema(definition.schema, protoc=protoc, types=types)
     except InputInvalid as error:
         findings.add_at(error.pointer, str(error))
         return None

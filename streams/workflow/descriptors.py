@@ -236,14 +236,38 @@ class Protoc(Protocol):
         """
 
 
+class Types(Protocol):
+    """Types that are registered with a process. The engine is given them; it never looks for any by itself."""
+
+    def descriptor_set(self, full_name: str) -> bytes:
+        """A serialized FileDescriptorSet of the file that declares the message or service, and of all it imports.
+
+        Raises:
+            InputInvalid: nothing of that name is registered (code `unknown-type`, with names that are near), or two
+                things are.
+        """
+
+
+class NoTypes:
+    """`Types` of a process that has none."""
+
+    def descriptor_set(self, full_name: str) -> bytes:
+        """Raises InputInvalid, always."""
+        text = f"unknown type {shown(full_name)}: no types are registered here (TYPES_DIR, TYPES_MODULES)"
+        raise InputInvalid(f"{text}; send sources or descriptorSetBase64 instead", code="unknown-type")
+
+
+NO_TYPES: Final = NoTypes()
+
 _FORMS: Final = ("type", "sources", "descriptorSetBase64")
 
 
-async def resolve_schema(schema: object, *, protoc: Protoc) -> SchemaSet:
+async def resolve_schema(schema: object, *, protoc: Protoc, types: Types = NO_TYPES) -> SchemaSet:
     """The schema that a definition's `schema` object stands for: exactly one of its forms.
 
     Raises:
-        InputInvalid: at pointer /schema or below; code `compile-failed` when the sources do not compile.
+        InputInvalid: at pointer /schema or below; code `compile-failed` when the sources do not compile, `unknown-type`
+            when no such type is registered.
     """
     if not isinstance(schema, dict):
         raise InputInvalid("schema must be an object", pointer="/schema")
@@ -256,11 +280,20 @@ async def resolve_schema(schema: object, *, protoc: Protoc) -> SchemaSet:
     if "root" in schema and forms != ["sources"]:
         raise InputInvalid("root goes with sources only", pointer="/schema/root")
     if forms == ["type"]:
-        text = "a schema by registered type is not supported by this version: send sources or descriptorSetBase64"
-        raise InputInvalid(text, pointer="/schema/type")
+        return _from_type(schema["type"], types)
     if forms == ["descriptorSetBase64"]:
         return _from_base64(schema["descriptorSetBase64"])
     return await _from_sources(schema["sources"], schema.get("root"), protoc)
+
+
+def _from_type(full_name: object, types: Types) -> SchemaSet:
+    pointer = "/schema/type"
+    if not isinstance(full_name, str) or not _FULL_NAME.fullmatch(full_name):
+        raise InputInvalid(f"type must be the full name of a registered type, not {shown(full_name)}", pointer=pointer)
+    try:
+        return SchemaSet.from_bytes(types.descriptor_set(full_name))
+    except InputInvalid as error:
+        raise InputInvalid(str(error), pointer=pointer, code=error.code) from None
 
 
 def _from_base64(text: object) -> SchemaSet:

@@ -43,11 +43,18 @@ async def test_a_schema_has_exactly_one_form(schema: object, protoc: ProtocChild
     assert (error.code, error.pointer) == ("invalid-input", "/schema")
 
 
-async def test_a_schema_by_registered_type_is_refused_by_name(protoc: ProtocChild) -> None:
+async def test_a_schema_by_registered_type_is_refused_where_no_types_are_registered(protoc: ProtocChild) -> None:
     error = await refused({"type": "loan.v1.Score"}, protoc)
 
-    assert error.pointer == "/schema/type"
-    assert "not supported by this version" in str(error)
+    assert (error.code, error.pointer) == ("unknown-type", "/schema/type")
+    assert "TYPES_DIR" in str(error)
+
+
+@pytest.mark.parametrize("name", [5, None, "", ".loan.v1.Score", "loan.v1.", "a b"])
+async def test_a_registered_type_is_named_by_its_full_name(name: object, protoc: ProtocChild) -> None:
+    error = await refused({"type": name}, protoc)
+
+    assert (error.code, error.pointer) == ("invalid-input", "/schema/type")
 
 
 @pytest.mark.spec(7)
