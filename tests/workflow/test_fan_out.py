@@ -103,6 +103,29 @@ async def test_an_unset_message_on_the_way_to_the_items_means_no_items(compiled_
     assert result(await mailed(plan, Mailer(plan), count=3))["sentMails"] == []
 
 
+async def test_an_edge_makes_items_by_expressions(compiled_plan: Any) -> None:
+    selector = "input.drafts.filter(d, d.to != '1').map(d, mail.v1.Mail{to: d.to, subject: 'for ' + d.to})"
+    edge = {"rules": [], "celRules": [{"target": "mails", "selector": selector}]}
+    plan = await compiled_plan(mail_all(edge=edge))
+    mailer = Mailer(plan)
+
+    assert result(await mailed(plan, mailer, count=3))["sentMails"] == sent(0, 2)
+    first: Any = plan.schema_set.from_wire("mail.v1.Mail", mailer.requests[0].payload)
+    assert first.subject == "for 0"
+
+
+async def test_a_gate_decides_before_the_edge_and_a_skipped_step_has_no_items(compiled_plan: Any) -> None:
+    document = mail_all(maxItems=1)
+    document["steps"][0]["when"] = "size(input.drafts) < 2"
+    document["output"] = {"type": "mail.v1.SentBatch", "rules": ["sent_mails = mailall.sent_mails", 'title = "t"']}
+    plan = await compiled_plan(document)
+    mailer, log = Mailer(plan), Log()
+
+    assert result(await mailed(plan, mailer, count=2, log=log))["title"] == "t"
+    assert (mailer.requests, [kept.skipped for kept in log.stored]) == ([], [True])
+    assert result(await mailed(plan, mailer, count=1))["sentMails"] == sent(0)
+
+
 async def test_too_many_items_fail_the_step_before_anything_is_called(compiled_plan: Any) -> None:
     plan = await compiled_plan(mail_all(maxItems=3))
     mailer = Mailer(plan)
