@@ -10,8 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.evaluator import frames
+from streams.evaluator.child_evaluator import ChildEvaluator
+from streams.evaluator.evaluators import InProcessEvaluator
 from streams.evaluator.operations import LoadedSchemas, Refused, SchemaUnknown, perform
 from streams.evaluator.turns import Turns
+from streams.parts.evaluator import build_evaluator
+from streams.settings import load_settings
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -128,3 +132,9 @@ def test_nothing_of_the_engine_is_loaded_before_an_expression_is() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "streams.evaluator.child_evaluator" in loaded
     assert "cel_expr_python" not in loaded
+
+
+@pytest.mark.parametrize(("value", "kind"), [("child", ChildEvaluator), ("in_process", InProcessEvaluator)])
+def test_the_setting_decides_where_expressions_are_evaluated(value: str, kind: type) -> None:
+    assert isinstance(build_evaluator(load_settings(evaluator=value)), kind)
+    assert isinstance(build_evaluator(load_settings()), ChildEvaluator)
