@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from schemas.errors import HandlerDied, HandlerOverdue, SegmentInterrupted
-from store.handler_transactions import MOST_CONNECTIONS
 from streams.handlers.children import Children
 from streams.handlers.context import Context
 from streams.handlers.declarations import RunsIn
@@ -58,9 +57,17 @@ class HandlerCalls:
     """
 
     def __init__(
-        self, registry: Registry, *, default_permits: int = 8, call_cap_seconds: float = 900, metrics: Metrics
+        self,
+        registry: Registry,
+        *,
+        default_permits: int = 8,
+        transactional_permits: int = 4,
+        call_cap_seconds: float = 900,
+        metrics: Metrics,
     ) -> None:
+        """*default_permits* are those of a handler that names none; for a transactional one, *transactional_permits*."""
         self.registry = registry
+        self._transactional_permits = min(transactional_permits, default_permits)
         self._default_permits = default_permits
         self._call_cap_seconds = call_cap_seconds
         self._metrics = metrics
@@ -81,8 +88,8 @@ class HandlerCalls:
         served = self.registry.find(target)
         if served is None:
             return 0
-        most = MOST_CONNECTIONS if served.declaration.transactional else self._default_permits
-        return served.declaration.permits or min(most, self._default_permits)
+        declared = served.declaration
+        return declared.permits or (self._transactional_permits if declared.transactional else self._default_permits)
 
     async def __call__(
         self,

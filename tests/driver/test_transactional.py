@@ -139,6 +139,23 @@ async def test_a_lost_lease_takes_the_handlers_writes_back(tables: World, method
 
 
 @kinds
+async def test_a_claim_of_a_database_that_was_put_back_takes_the_handlers_writes_back(
+    tables: World, method: str
+) -> None:
+    job_id = await run(tables, method, "waits")
+
+    async with tables.worker(handlers=HANDLERS) as worker:
+        await until(GATE.arrived.is_set)
+        worker.database.history.changes += 1
+        GATE.open.set()
+        await tables.until_idle(worker)
+        assert worker.count("leases_lost_total") == 1
+
+    assert await written(tables, job_id) == 0
+    assert await tables.log(job_id) == ["ACCEPTED"]
+
+
+@kinds
 async def test_a_transaction_holds_no_lock_of_ours_while_its_handler_runs(tables: World, method: str) -> None:
     job_id = await run(tables, method, "waits")
 
