@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import BinaryIO, Final
 
-from streams.evaluator.all_operations import OPERATIONS
+from streams.evaluator.all_operations import operations_beside
 from streams.evaluator.frames import LENGTH, READY, FrameInvalid, body_length, decode, encode
 from streams.evaluator.operations import LoadedSchemas, Refused, SchemaUnknown, perform
 
@@ -33,10 +33,7 @@ def main(arguments: list[str]) -> None:
     os.dup2(2, 1)  # whatever a library prints must not end up among the answers
     schemas = LoadedSchemas()
     while (body := _next(requests)) is not None:
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        answer = _answer(schemas, body)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        answers.write(answer)
+        answers.write(_answer(schemas, body, seconds))
         answers.flush()
 
 
@@ -49,12 +46,14 @@ def _next(requests: BinaryIO) -> bytes | None:
     return body if len(body) == length else None
 
 
-def _answer(schemas: LoadedSchemas, body: bytes) -> bytes:
+def _answer(schemas: LoadedSchemas, body: bytes, seconds: float) -> bytes:
     try:
         request, blobs = decode(body)
         if request["operation"] == READY:
             return encode({"ok": True})
-        answer, answered = perform(OPERATIONS, schemas, request, blobs)
+        operations = operations_beside(request["operation"])  # loading an engine is not the request's own work
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        answer, answered = perform(operations, schemas, request, blobs)
         return encode({**answer, "ok": True}, answered)
     except SchemaUnknown:
         return encode({"ok": False, "unknown_schema": True})
@@ -64,3 +63,5 @@ def _answer(schemas: LoadedSchemas, body: bytes) -> bytes:
         return encode({"ok": False, "refused": f"the answer is too long: {error}"})
     except MemoryError:  # there was room for the answer, and not for its frame
         return encode({"ok": False, "refused": "the answer is too long", "worn": True})
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)

@@ -1,4 +1,4 @@
-"""What every evaluator of people's expressions and rules has in common, and the one in this process, for trusted authors.
+"""What evaluators of people's expressions and rules have in common, and the one in this process, for trusted authors.
 
 All speak to the same operations, and so give the same answers.
 """
@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 
 from google.protobuf.message import Message
 
+from streams.evaluator.all_operations import operations_beside
 from streams.evaluator.frames import Header
-from streams.evaluator.operations import LoadedSchemas, Operation, Refused, perform
+from streams.evaluator.operations import LoadedSchemas, Refused, perform
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.evaluation import (
     NOT_MET,
@@ -114,7 +115,6 @@ class InProcessEvaluator(OperationsEvaluator):
     def __init__(self) -> None:
         self._schemas = LoadedSchemas()
         self._digests = Digests()
-        self._operations: Mapping[str, Operation] | None = None
 
     async def close(self) -> None:
         """Nothing was started."""
@@ -122,11 +122,7 @@ class InProcessEvaluator(OperationsEvaluator):
     async def ask(
         self, schemas: SchemaSet, request: Header, blobs: Sequence[bytes] = ()
     ) -> tuple[Header, Sequence[bytes]]:
-        if self._operations is None:
-            from streams.evaluator.all_operations import OPERATIONS  # the engine is loaded at its first use
-
-            self._operations = OPERATIONS
         digest = self._digests.of(schemas)
         if not self._schemas.has(digest):
             self._schemas.load(digest, schemas.to_bytes())
-        return perform(self._operations, self._schemas, {**request, "schema": digest}, blobs)
+        return perform(operations_beside(request["operation"]), self._schemas, {**request, "schema": digest}, blobs)

@@ -1,7 +1,8 @@
 """Descriptor sets as people make them, brought into the one form that is pinned.
 
 Files may come in any order, the same file twice (identically), and without the well-known files. What comes out has
-every file once, imports before their importers, the well-known files in this library's own edition.
+every file once, imports before their importers, the well-known files in this library's own edition. The file of options
+for rules counts as well known where it is missing; an edition that comes along is kept as it is.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,7 @@ from google.protobuf.message import DecodeError
 from schemas.errors import InputInvalid
 from streams.workflow.json_values import shown
 from streams.workflow.limits import MAX_DESCRIPTOR_SET_BYTES, MAX_SCHEMA_FILES
+from streams.workflow.validation_file import VALIDATION_FILE, validation_file
 
 WELL_KNOWN_BYTES: Final[Mapping[str, bytes]] = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
@@ -77,6 +79,11 @@ def ordered_files(descriptor_set: bytes) -> dict[str, Any]:
     for file in files.values():
         _check_field_names(file.name, file.message_type)
     return _imports_first(files)
+
+
+def parsed_files(pinned: bytes) -> list[Any]:
+    """The files of a set that `serialized` made. Options that Protobuf does not know by itself are unknown fields."""
+    return list(_FileSet.FromString(pinned).file)
 
 
 def serialized(files: Iterable[Any]) -> bytes:
@@ -177,7 +184,7 @@ def _imports_first(files: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _supplied(name: str, importer: str) -> Any:
-    file = _WELL_KNOWN.get(name)
+    file = _File.FromString(validation_file()) if name == VALIDATION_FILE else _WELL_KNOWN.get(name)
     if file is None:
         raise InputInvalid(f"{shown(importer)} imports {shown(name)}, which is not in the descriptor set")
     return file

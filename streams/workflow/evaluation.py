@@ -1,10 +1,10 @@
-"""What the engine asks of the part that evaluates people's expressions (CEL), and the plain form of what they give.
+"""What the engine asks of the part that evaluates people's expressions (CEL) and rules, and what that answers.
 
-Expressions come from people's definitions, and their engine can be neither interrupted nor bounded from within. So the
-workflow engine never evaluates by itself: it is given an `Evaluator`.
+Expressions come from people's definitions and rules from their schemas, and the engines of both can be neither
+interrupted nor bounded from within. So the workflow engine never evaluates by itself: it is given an `Evaluator`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
@@ -53,8 +53,52 @@ class NotMet(Enum):
 NOT_MET: Final = NotMet.NOT_MET
 
 
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One rule that a message breaks. `path` is empty where the rule is one of the whole message.
+
+    It names fields as the .proto file does: `a.b[2]`, `m["k"]`, and `m["k"]#key` for a rule of the key itself.
+    """
+
+    path: str
+    rule_id: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """What a message breaks: the first of its violations, and how many there are in all."""
+
+    violations: tuple[Violation, ...]
+    count: int
+
+    def __str__(self) -> str:
+        listed = "; ".join(map(str, self.violations))
+        more = self.count - len(self.violations)
+        return f"{listed}; and {more} more" if more else listed
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRule:
+    """A rule that cannot be used, whatever the data: of which type, and of which of its fields; empty: of itself."""
+
+    type: str
+    field: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"{self.type}.{self.field}: {self.error}" if self.field else f"{self.type}: {self.error}"
+
+
+class RuleFailed(Exception):
+    """A rule gave no answer for this data, or none within its limits; the text says why. Neither valid nor broken."""
+
+
 class Evaluator(Protocol):
-    """Checks and evaluates expressions over messages of one schema, within limits on time and memory."""
+    """Evaluates expressions and rules over messages of one schema, within limits on time and memory."""
 
     async def check(self, schemas: SchemaSet, source: str, variables: Mapping[str, str]) -> Checked:
         """Compile an expression over *variables*, each a full message name or `DYN`.
@@ -73,5 +117,25 @@ class Evaluator(Protocol):
 
         Raises:
             ExpressionFailed: it has no value for this data, took too long or too much memory, or *filter* is no bool.
+            EvaluatorUnavailable: this machine could not do it now.
+        """
+
+    async def broken_rules(self, schemas: SchemaSet, full_name: str) -> Sequence[BrokenRule]:
+        """The rules of one type, not of the types of its fields, that do not compile.
+
+        Raises:
+            EvaluatorUnavailable: this machine could not do it now; nothing is known about the rules.
+        """
+
+    async def rejections(
+        self, schemas: SchemaSet, message: Message, *, items: Sequence[str] = ()
+    ) -> Mapping[int | None, Rejection]:
+        """What *message* breaks of the rules of its type and of all that it holds; empty when it keeps them.
+
+        The whole message stands under None. With *items*, the path of one of its lists, what is broken in an element
+        stands under the element's index, with paths from there.
+
+        Raises:
+            RuleFailed: a rule is broken or failed for this data, or took too much time or memory.
             EvaluatorUnavailable: this machine could not do it now.
         """
