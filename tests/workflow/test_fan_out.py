@@ -1,6 +1,7 @@
 """Running a step that fans out: in order, so many at once, what fails, and what a later segment still has to do."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,9 @@ from schemas.errors import (
     StoreUnavailable,
     WorkflowBroken,
 )
+from schemas.limits import DETAIL_BYTES
 from streams.workflow.items import ItemStatus, TriedItem
+from streams.workflow.limits import MAX_FAN_OUT_ITEMS
 from streams.workflow.plan import Plan
 from streams.workflow.runner import Completed
 from tests.workflow.mail import Kept, Mailer, gone, mail_all, mailed, sent, tried
@@ -153,6 +156,16 @@ async def test_continuing_succeeds_with_nothing_when_everything_failed(plan: Pla
     mailer.failing = {index: gone("INTERNAL") for index in range(3)}
 
     assert result(await mailed(plan, mailer, count=3, items=Kept()))["sentMails"] == []
+
+
+async def test_what_is_told_of_failed_items_fits_into_an_event_however_many_they_are(compiled_plan: Any) -> None:
+    plan = await compiled_plan(mail_all(maxItems=MAX_FAN_OUT_ITEMS, maxConcurrency=64))
+    mailer, log = Mailer(plan), Log()
+    mailer.failing = {index: gone("INTERNAL") for index in range(MAX_FAN_OUT_ITEMS)}
+
+    await mailed(plan, mailer, count=MAX_FAN_OUT_ITEMS, log=log)
+
+    assert len(json.dumps(log.stored[0].detail)) <= DETAIL_BYTES
 
 
 async def test_failing_fast_stops_what_has_not_begun_and_cancels_what_runs(fail_fast: Plan) -> None:
