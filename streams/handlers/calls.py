@@ -65,7 +65,7 @@ class HandlerCalls:
         call_cap_seconds: float = 900,
         metrics: Metrics,
     ) -> None:
-        """*default_permits* are those of a handler that names none; for a transactional one, *transactional_permits*."""
+        """*default_permits* are those of a handler that names none, *transactional_permits* of a transactional one."""
         self.registry = registry
         self._transactional_permits = min(transactional_permits, default_permits)
         self._default_permits = default_permits
