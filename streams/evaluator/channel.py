@@ -95,7 +95,8 @@ class Channel:
         """
         frame = encode(request, blobs)
         answer = self._wire.expect()
-        self._requests.write(frame)
+        if not self._requests.is_closing():  # else it is ending, which is told as the answer
+            self._requests.write(frame)
         try:
             async with asyncio.timeout(self._patience_seconds):
                 body = await answer

@@ -1,11 +1,11 @@
 """An evaluator that must not be used."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from google.protobuf.message import Message
 
 from streams.workflow.descriptors import SchemaSet
-from streams.workflow.evaluation import Checked, NotMet, Plain
+from streams.workflow.evaluation import BrokenRule, Checked, NotMet, Plain, Rejection
 
 
 class UnusedEvaluator:
@@ -20,4 +20,12 @@ class UnusedEvaluator:
     async def evaluate(
         self, schemas: SchemaSet, source: str | None, variables: Mapping[str, Message], *, filter: str | None = None
     ) -> Plain | NotMet:
+        raise self._error
+
+    async def broken_rules(self, schemas: SchemaSet, full_name: str) -> Sequence[BrokenRule]:
+        raise self._error
+
+    async def rejections(
+        self, schemas: SchemaSet, message: Message, *, items: Sequence[str] = ()
+    ) -> Mapping[int | None, Rejection]:
         raise self._error
