@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from schemas.errors import ResourceExhausted
+from streams.calls.credentials import ANONYMOUS, Credentials
 
 MOST_CHANNELS: Final = 64
 
@@ -30,6 +31,16 @@ _OPTIONS: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What tells one channel from another."""
+
+    address: str
+    tls: bool
+    credentials: Credentials
+    message_bytes: int
+
+
 @dataclass(slots=True)
 class _Shared:
     channel: grpc.aio.Channel
@@ -40,36 +51,38 @@ class _Shared:
 class Channels:
     """At most *most* live channels. One that no call uses gives way to a new one, the longest idle first.
 
-    With TLS a server is checked against *root_certificates* (PEM), by default those that gRPC brings.
+    With TLS a server is checked against *root_certificates* (PEM), by default those that gRPC brings, unless a target
+    has authorities of its own.
     """
 
     def __init__(
         self, *, message_bytes: int, most: int = MOST_CHANNELS, root_certificates: bytes | None = None
     ) -> None:
         self._most = most
-        self._options = (
-            *_OPTIONS,
-            ("grpc.max_send_message_length", message_bytes),
-            ("grpc.max_receive_message_length", message_bytes),
-        )
+        self._message_bytes = message_bytes
         self._root_certificates = root_certificates
-        self._shared: dict[tuple[str, bool], _Shared] = {}
+        self._shared: dict[_Way, _Shared] = {}
 
     def __len__(self) -> int:
         return len(self._shared)
 
     @asynccontextmanager
-    async def to(self, address: str, *, tls: bool) -> AsyncIterator[grpc.aio.Channel]:
+    async def to(
+        self, address: str, *, tls: bool, credentials: Credentials = ANONYMOUS, message_bytes: int | None = None
+    ) -> AsyncIterator[grpc.aio.Channel]:
         """The channel to *address*, which stays open at least as long as this block.
+
+        *credentials* are for TLS; *message_bytes* lowers the limit of this process.
 
         Raises:
             ResourceExhausted: every channel there may be is in use; try again later.
         """
-        shared = self._shared.get((address, tls))
+        way = _Way(address, tls, credentials, min(message_bytes or self._message_bytes, self._message_bytes))
+        shared = self._shared.get(way)
         displaced = None
         if shared is None:
             displaced = self._make_room()
-            shared = self._shared[address, tls] = _Shared(self._open(address, tls))
+            shared = self._shared[way] = _Shared(self._open(way))
         shared.calls += 1
         try:
             if displaced is not None:
@@ -93,10 +106,19 @@ class Channels:
             raise ResourceExhausted(f"all {self._most} channels of this worker are in use")
         return self._shared.pop(min(idle, key=lambda key: self._shared[key].used_at)).channel
 
-    def _open(self, address: str, tls: bool) -> grpc.aio.Channel:
+    def _open(self, way: _Way) -> grpc.aio.Channel:
         # The scheme is written out: "unix:9000" is a host and a port here, and another scheme to gRPC.
-        address = f"dns:///{address}"
-        if not tls:
-            return grpc.aio.insecure_channel(address, options=self._options)
-        credentials = grpc.ssl_channel_credentials(self._root_certificates)
-        return grpc.aio.secure_channel(address, credentials, options=self._options)
+        address = f"dns:///{way.address}"
+        options: list[tuple[str, int | str]] = [
+            *_OPTIONS,
+            ("grpc.max_send_message_length", way.message_bytes),
+            ("grpc.max_receive_message_length", way.message_bytes),
+        ]
+        if not way.tls:
+            return grpc.aio.insecure_channel(address, options=options)
+        given = way.credentials
+        if given.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", given.server_name))
+        authorities = given.authorities or self._root_certificates
+        credentials = grpc.ssl_channel_credentials(authorities, given.key, given.certificate)
+        return grpc.aio.secure_channel(address, credentials, options=options)

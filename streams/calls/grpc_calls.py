@@ -77,13 +77,14 @@ class GrpcCalls:
         target = self._targets.find(request.target)
         if target is None or self._closed:
             raise SegmentInterrupted(f"this worker does not serve the target {request.target}")
-        if (size := len(request.payload)) > self._message_bytes:
-            detail = f"the request is larger than max ({size} vs. {self._message_bytes} bytes)"
+        most = min(self._message_bytes, target.message_bytes or self._message_bytes)
+        if (size := len(request.payload)) > most:
+            detail = f"the request is larger than max ({size} vs. {most} bytes)"
             raise CallFailed("RESOURCE_EXHAUSTED", detail, step=request.step, retryable=False)
         try:
             return await self._call(request, context, target)
         except grpc.aio.AioRpcError as error:
-            raise _call_failed(error, request.step) from None
+            raise _call_failed(error, request.step, target.token) from None
         except ResourceExhausted as error:
             raise CallFailed("RESOURCE_EXHAUSTED", str(error), step=request.step) from None
         except asyncio.CancelledError:
@@ -99,14 +100,21 @@ class GrpcCalls:
 
     async def _call(self, request: CallRequest, context: CallContext, target: Target) -> bytes:
         # Either side may ask for TLS, and then nothing is ever sent in plaintext.
-        async with self._channels.to(target.address, tls=request.tls or target.tls) as channel:
+        async with self._channels.to(
+            target.address,
+            tls=request.tls or target.tls,
+            credentials=target.credentials,
+            message_bytes=target.message_bytes,
+        ) as channel:
             method = channel.unary_unary(request.method, request_serializer=None, response_deserializer=None)
-            timeout = min(request.timeout_seconds, self._call_cap_seconds)
-            response = await method(request.payload, timeout=timeout, metadata=_metadata(request, context))
+            cap = min(self._call_cap_seconds, target.call_seconds or self._call_cap_seconds)
+            timeout = min(request.timeout_seconds, cap)
+            metadata = _metadata(request, context, target.token)
+            response = await method(request.payload, timeout=timeout, metadata=metadata)
             return bytes(response)
 
 
-def _metadata(request: CallRequest, context: CallContext) -> tuple[tuple[str, str], ...]:
+def _metadata(request: CallRequest, context: CallContext, token: str | None) -> tuple[tuple[str, str], ...]:
     metadata: tuple[tuple[str, str], ...] = (
         ("job-id", str(context.job_id)),
         ("step-name", request.step),
@@ -114,11 +122,15 @@ def _metadata(request: CallRequest, context: CallContext) -> tuple[tuple[str, st
     )
     if context.traceparent is not None and _TRACEPARENT.fullmatch(context.traceparent):
         metadata += (("traceparent", context.traceparent),)
+    if token is not None:
+        metadata += (("authorization", f"Bearer {token}"),)
     return metadata
 
 
-def _call_failed(error: grpc.aio.AioRpcError, step: str) -> CallFailed:
+def _call_failed(error: grpc.aio.AioRpcError, step: str, token: str | None) -> CallFailed:
     code, detail = error.code().name, error.details() or ""
+    if token is not None:  # a service may say in its error what it was sent
+        detail = detail.replace(token, "***")
     too_large = code == "RESOURCE_EXHAUSTED" and _TOO_LARGE.search(detail) is not None
     return CallFailed(code, detail, step=step, retryable=False if too_large else None)
 
