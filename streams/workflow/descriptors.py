@@ -20,6 +20,7 @@ from streams.workflow.limits import MAX_DESCRIPTOR_SET_BYTES
 from streams.workflow.protojson_read import MessageReader
 from streams.workflow.protojson_types import JsonRefused
 from streams.workflow.protojson_write import MessageWriter
+from streams.workflow.wire_faults import fault_in_wire
 
 _FULL_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _NAMES_COMPARED: Final = 200  # when an unknown name is compared with the known ones for a suggestion
@@ -166,12 +167,13 @@ class SchemaSet:
         """A message from its bytes; fields it does not know are kept in the message and dropped in JSON.
 
         Raises:
-            InputInvalid: the bytes are no such message, or required fields are left out.
+            InputInvalid: the bytes are no such message, naming the part that is not; or required fields are left out.
         """
+        descriptor = self.message(full_name)
         try:
-            message = message_factory.GetMessageClass(self.message(full_name)).FromString(data)
+            message = message_factory.GetMessageClass(descriptor).FromString(data)
         except DecodeError as error:
-            raise InputInvalid(f"the bytes are no {full_name}: {error}") from None
+            raise InputInvalid(f"the bytes are no {full_name}: {fault_in_wire(descriptor, data) or error}") from None
         return _complete(message)
 
     def find_content_type(self, type_url: str) -> Descriptor | None:

@@ -14,6 +14,7 @@ from schemas.errors import InputInvalid
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.limits import MAX_DEPTH
+from streams.workflow.wire_faults import fault_in_wire
 from tests.workflow.samples import DATA, descriptor_set
 
 KIT = "kit.v1.Kit"
@@ -264,10 +265,38 @@ def test_a_reply_without_a_json_form_is_refused_naming_the_field(name: str, poin
     assert caught.value.pointer == pointer
 
 
-@pytest.mark.parametrize("name", ["bad_utf8_in_string", "cut_short"])
-def test_a_reply_that_is_no_such_message_is_refused(name: str, parcels: SchemaSet) -> None:
-    with pytest.raises(InputInvalid, match="the bytes are no"):
-        parcels.from_wire("depot.Parcel", bytes.fromhex(REPLIES[name]))
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (bytes.fromhex(REPLIES["bad_utf8_in_string"]), "/label is not UTF-8"),
+        (bytes.fromhex(REPLIES["cut_short"]), "/label is cut short"),
+        (b"\x10\xff", "/serial is cut short"),
+        (b"\x21\x00", "/ratio is cut short"),
+        (b"\x0a", "/label is cut short"),
+        (b"\x10" + b"\xff" * 10, "/serial has a number that does not end"),
+        (b"\x0f", "/label has the wire type 7, which there is not"),
+        (b"\xff", "the message is cut short"),
+        (b"\x82\x01\x05\x0a\x03\x61\xff\x62", "/counts/key is not UTF-8"),
+        (b"\x62\x07\x0a\x05\x0a\x01\xff\x12\x00", "/extras/fields/key is not UTF-8"),
+        (b"\x13", "Error parsing"),
+    ],
+)
+def test_a_reply_that_is_no_such_message_is_refused_naming_the_field(
+    data: bytes, says: str, parcels: SchemaSet
+) -> None:
+    with pytest.raises(InputInvalid, match=f"the bytes are no depot.Parcel: {says}"):
+        parcels.from_wire("depot.Parcel", data)
+
+
+@given(data=st.binary(max_size=40))
+def test_nothing_but_a_sentence_comes_of_looking_for_a_fault(data: bytes, parcels: SchemaSet) -> None:
+    said = fault_in_wire(parcels.message("depot.Parcel"), data)
+    assert fault_in_wire(parcels.message("depot.Parcel"), b"\x13\x0a\x01\xff\x14") is None, "it is in an unknown group"
+    try:
+        parcels.from_wire("depot.Parcel", data)
+    except InputInvalid:
+        return
+    assert said is None
 
 
 async def test_text_that_is_not_utf8_is_refused_where_proto2_lets_it_pass(protoc: ProtocChild) -> None:
