@@ -26,6 +26,7 @@ WorkerError                      retryable  HTTP
 └── StepFailed                   no         500   one step of one run
     ├── GateFailed               no         500   a step's condition cannot be decided
     ├── MappingFailed            no         500   a mapping rule cannot apply
+    ├── ValidationFailed         no         500   a message breaks the rules of its type
     ├── CallFailed               by code    500   the call returned an error status
     ├── EdgeFailed               no         500   an edge produced more than its step may take
     ├── ItemFailed               by cause   500   one item of a step that fans out failed, and so the step
@@ -267,9 +268,13 @@ class FailureKind(StrEnum):
 
 
 class StepFailed(WorkerError):
-    """One step of one run failed. `str()` is the stored text `KIND: message`; `step` is empty at workflow level."""
+    """One step of one run failed. `str()` is the stored text `KIND: message`; `step` is empty at workflow level.
+
+    `event_detail` is what the event tells besides, as plain JSON; None: nothing.
+    """
 
     kind: FailureKind = FailureKind.WORKFLOW
+    event_detail: Mapping[str, object] | None = None
 
     def __init__(self, message: str, *, step: str = "") -> None:
         super().__init__(f"{self.kind}: {message}")
@@ -286,6 +291,16 @@ class MappingFailed(StepFailed):
     """A mapping rule cannot apply; the message has the rule's text. `step` is `output` for the output mapping."""
 
     kind = FailureKind.MAPPING
+
+
+class ValidationFailed(StepFailed):
+    """A message breaks rules that its schema declares. The text has `path: message` of each, the event their ids."""
+
+    kind = FailureKind.VALIDATION
+
+    def __init__(self, message: str, *, step: str = "", event_detail: Mapping[str, object]) -> None:
+        super().__init__(message, step=step)
+        self.event_detail = event_detail
 
 
 RETRYABLE_CODES: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"})
@@ -324,7 +339,10 @@ class ItemFailed(StepFailed):
     def of(cls, error: StepFailed, branch: str, *, step: str, retryable: bool, failed_tries: int) -> "ItemFailed":
         """What *error* means for the step whose item failed so."""
         message = str(error).removeprefix(f"{error.kind}: ")
-        return cls(f"{branch}: {message}", kind=error.kind, step=step, retryable=retryable, failed_tries=failed_tries)
+        kind = error.kind
+        failure = cls(f"{branch}: {message}", kind=kind, step=step, retryable=retryable, failed_tries=failed_tries)
+        failure.event_detail = error.event_detail
+        return failure
 
     @classmethod
     def kept(cls, text: str, *, step: str, failed_tries: int) -> "ItemFailed":

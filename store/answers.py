@@ -11,7 +11,7 @@ from schemas.errors import MoveRefused
 from schemas.events import Status
 from schemas.ids import uuid7
 from store.database import CommitPoint, Database, passes
-from store.events import error_texts
+from store.events import error_texts, event_detail
 from store.notify import READY, RELAY, OnCommitted
 
 
@@ -52,14 +52,20 @@ class Answers:
         """
         return await self._apply(tenant_id, job_id, step, {"response": response})
 
-    async def reject_answer(self, *, tenant_id: str, job_id: UUID, step: str, error: str) -> AnswerResult:
+    async def reject_answer(
+        self, *, tenant_id: str, job_id: UUID, step: str, error: str, detail: object | None = None
+    ) -> AnswerResult:
         """End the run as FAILED because the answer to the step it waits for broke its rules. No checkpoint is kept.
 
+        *detail* is told in the event, which has room for 8 kB of it.
+
         Raises:
+            MoveRefused: *detail* is no JSON; the run still waits.
             StoreUnavailable: whether it was applied is unknown. Send it again: a repeat is told WRONG_STATE.
         """
         whole, cut = error_texts(error)
-        return await self._apply(tenant_id, job_id, step, {"error": whole, "event_error": cut})
+        told = event_detail(detail) if detail is not None else None
+        return await self._apply(tenant_id, job_id, step, {"error": whole, "event_error": cut, "detail": told})
 
     async def _apply(self, tenant_id: str, job_id: UUID, step: str, content: Mapping[str, object]) -> AnswerResult:
         move = {"job_id": str(job_id), "tenant_id": tenant_id, "step": step, "event_id": str(uuid7()), **content}

@@ -167,23 +167,35 @@ class Moves:
         row = {**told, "type": EventType.COMPLETED, "status": Status.COMPLETED, "verdict": verdict, "result": result}
         await self._make(held, Move.COMPLETE, row, _ANNOUNCED)
 
-    async def fail(self, held: HeldRun, *, step: str | None, error: str) -> None:
-        """End the run as FAILED. A step's failed try counts; *step* is None where the workflow itself failed."""
-        await self._end_badly(held, Move.FAIL, EventType.FAILED, Status.FAILED, step, error)
+    async def fail(self, held: HeldRun, *, step: str | None, error: str, detail: object | None = None) -> None:
+        """End the run as FAILED. A step's failed try counts; *step* is None where the workflow itself failed.
+
+        *detail* is told in the event.
+        """
+        await self._end_badly(held, Move.FAIL, EventType.FAILED, Status.FAILED, step, error, detail)
 
     async def give_up(self, held: HeldRun, *, step: str | None, error: str) -> None:
         """End the run as DEAD, after the last try of *step* failed. The try counts."""
         await self._end_badly(held, Move.GIVE_UP, EventType.DEAD, Status.DEAD, step, error)
 
     async def _end_badly(
-        self, held: HeldRun, move: Move, event_type: EventType, status: Status, step: str | None, error: str
+        self,
+        held: HeldRun,
+        move: Move,
+        event_type: EventType,
+        status: Status,
+        step: str | None,
+        error: str,
+        detail: object | None = None,
     ) -> None:
         await self._settled(held)
         whole, cut = error_texts(error)
-        told = event_columns(held, event_type, status, step=step, error=cut)
+        told_detail = event_detail(detail) if detail is not None else None
+        told = event_columns(held, event_type, status, step=step, error=cut, detail=told_detail)
         failed_tries = told["attempt"] if step is not None else None
         outcome = {"type": event_type, "status": status, "step": step, "failed_tries": failed_tries}
-        await self._make(held, move, {**told, **outcome, "error": whole, "event_error": cut}, _ANNOUNCED)
+        texts = {"error": whole, "event_error": cut, "detail": told_detail}
+        await self._make(held, move, {**told, **outcome, **texts}, _ANNOUNCED)
 
     async def _settled(self, held: HeldRun) -> None:
         """Wait until the run's last move has its answer: a wait for it may have been cancelled, the move was not."""

@@ -121,8 +121,8 @@ async def _move(segment: Segment, ending: Written) -> None:
             await moves.retry(run, step=step, target=target, error=text, delay_seconds=delay, failed_tries=tries)
         case GiveUp(step=step, error=text):
             await moves.give_up(run, step=step, error=text)
-        case Fail(step=step, error=text):
-            await moves.fail(run, step=step, error=text)
+        case Fail(step=step, error=text, detail=detail):
+            await moves.fail(run, step=step, error=text, detail=detail)
         case Release(delay_seconds=delay):
             await moves.release(run, target=target, delay_seconds=delay)
 

@@ -45,7 +45,7 @@ class Definition:
     """A whole document. `input_type` None means the schema's default message; `output` None, the last response.
 
     `run_deadline_ms` is how long a whole run may take, 0: as long as it likes. `engine_level` is the least that an
-    engine must know to run it.
+    engine must know to run it. `validate` asks for the rules of the input's type.
     """
 
     name: str | None
@@ -56,6 +56,7 @@ class Definition:
     output: OutputDefinition | None
     engine_level: int = 1
     run_deadline_ms: int = 0
+    validate: bool = False
 
 
 def parse_definition(document: object) -> Definition:
@@ -117,6 +118,7 @@ def _read_envelope(envelope: ObjectReader, findings: Findings, engine_level: int
         output=_read_output(envelope, findings),
         engine_level=engine_level,
         run_deadline_ms=envelope.milliseconds("runDeadlineMs", lowest=1, most=MAX_WAIT_MS),
+        validate=envelope.flag("validate"),
     )
     envelope.refuse_unknown()
     rules = sum(step.rule_count for step in definition.steps) + (

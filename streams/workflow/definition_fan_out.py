@@ -29,12 +29,16 @@ class FailurePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EdgeDefinition:
-    """What a step is given instead of its own rules: a message of `produce_type`, built from `sources` alone."""
+    """What a step is given instead of its own rules: a message of `produce_type`, built from `sources` alone.
+
+    `validate` asks for the rules of that type.
+    """
 
     sources: tuple[str, ...]
     produce_type: str
     rules: tuple[str, ...]
     cel_rules: tuple[CelRuleDefinition, ...]
+    validate: bool
     path: Path
 
     @property
@@ -66,10 +70,10 @@ def read_edge(holder: ObjectReader, findings: Findings, *, step: str) -> EdgeDef
         produce_type=reader.text("produceType", required=True, longest=MAX_TYPE_NAME_LENGTH),
         rules=reader.texts("rules"),
         cel_rules=read_cel_rules(reader, reader.path, findings, step=step, kind="edge"),
+        validate=reader.flag("validate"),
         path=reader.path,
     )
     _refuse_projections(reader)
-    reader.refuse({"validate": "edge"})
     reader.refuse_unknown()
     return edge
 

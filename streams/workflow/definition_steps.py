@@ -20,7 +20,6 @@ from streams.workflow.retry import DEFAULT_RETRY, RetryPolicy, read_retry
 EXTERNAL: Final = "external"
 _UNSUPPORTED: Final = {
     "structured": "structured",
-    "validate": "workflow",
 }
 _OTHER_KINDS: Final = ("structured", *KINDS)
 
@@ -29,7 +28,7 @@ _OTHER_KINDS: Final = ("structured", *KINDS)
 class StepDefinition:
     """One step as written. `deadline_ms` 0 inherits what is left of the segment's budget.
 
-    `kind` is what it does instead of calling a method.
+    `kind` is what it does instead of calling a method, and `validate` asks for the rules of what the step gives.
     """
 
     name: str
@@ -47,6 +46,7 @@ class StepDefinition:
     kind: KindDefinition | None = None
     retry: RetryPolicy = DEFAULT_RETRY
     patience: Patience = ENDLESS
+    validate: bool = False
 
     @property
     def path(self) -> Path:
@@ -97,6 +97,7 @@ def read_step(step: object, index: int, findings: Findings) -> StepDefinition | 
         kind=kind,
         retry=read_retry(reader, answered=completion == EXTERNAL),
         patience=read_patience(reader, answered=completion == EXTERNAL or isinstance(kind, AskDefinition)),
+        validate=reader.flag("validate"),
     )
     reader.refuse(_UNSUPPORTED)
     reader.refuse_unknown()

@@ -1,5 +1,6 @@
 """How a segment ends: every way it can go, and the one move that follows from it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from schemas.errors import (
@@ -41,10 +42,11 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Trying again would not help: the run is FAILED."""
+    """Trying again would not help: the run is FAILED. `detail` is told in its event."""
 
     step: str | None
     error: str
+    detail: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def ending_of(error: Exception, at: Try, backoff: Backoff, *, may_write: bool, t
         case StepFailed() if at.retry.retries(error):
             return _after_failed_try(error, at, backoff, text) if too_late is None else Fail(at.step, too_late)
         case StepFailed():
-            return Fail(error.step or None, text)
+            return Fail(error.step or None, text, error.event_detail)
         case InputInvalid():
             return Fail(None, f"MAPPING: the stored input cannot be read: {text}")
         case MoveRefused():

@@ -8,6 +8,7 @@ from streams.workflow.names import is_served_in_process
 ENGINE_LEVEL: Final = 2
 """Raised whenever a definition can say something that older engines do not know. A worker claims only what it knows."""
 
+_KEYS_OF_2: Final = frozenset({"runDeadlineMs", "validate"})
 _STEP_KEYS_OF_2: Final = frozenset(
     {
         "when",
@@ -29,7 +30,7 @@ def level_of(document: Mapping[str, object]) -> int:
     """The level that a definition needs. One whose form is not sound needs any: it is refused elsewhere."""
     steps, output = document.get("steps"), document.get("output")
     newer = (
-        "runDeadlineMs" in document
+        not _KEYS_OF_2.isdisjoint(document)
         or (isinstance(output, Mapping) and "celRules" in output)
         or (isinstance(steps, list) and any(isinstance(step, Mapping) and _is_newer(step) for step in steps))
     )

@@ -10,11 +10,13 @@ from streams.workflow.cel import Expression
 from streams.workflow.composition import Composition
 from streams.workflow.definition_fan_out import FailurePolicy
 from streams.workflow.descriptors import SchemaSet
+from streams.workflow.evaluation import Evaluator
 from streams.workflow.json_values import parse_text
 from streams.workflow.levels import ENGINE_LEVEL as ENGINE_LEVEL
 from streams.workflow.mapping_read import Read
 from streams.workflow.patience import ENDLESS, Patience
 from streams.workflow.retry import DEFAULT_RETRY, RetryPolicy
+from streams.workflow.validation import validate
 
 ENGINE: Final = "local:engine"
 """The target of work that needs no service: composing a parked step's request, or the output."""
@@ -24,7 +26,8 @@ ENGINE: Final = "local:engine"
 class PlannedCall:
     """One unary call. `method_path` is what goes over the wire: `/package.Service/Method`.
 
-    `deadline_ms` caps the call; 0 leaves it what remains of the segment's budget.
+    `deadline_ms` caps the call; 0 leaves it what remains of the segment's budget. `validates_request`: the request must
+    keep the rules of its type.
     """
 
     target: str
@@ -33,18 +36,21 @@ class PlannedCall:
     deadline_ms: int
     input_type: str
     request: Composition
+    validates_request: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFanOut:
     """One call for each item of a message. `call.request` builds that message, and `items` reads the requests from it.
 
-    Each response is a `response_type`; in the order of the items they become `collect_into` of the step's output, whose
-    member in JSON is `collect_member`.
+    `items_path` leads to them; where the message must keep the rules of its type, items that do not are items that
+    failed. Each response is a `response_type`; in the order of the items they become `collect_into` of the step's
+    output, whose member in JSON is `collect_member`.
     """
 
     call: PlannedCall
     items: Read
+    items_path: tuple[str, ...]
     response_type: str
     max_items: int
     max_concurrency: int
@@ -98,7 +104,8 @@ Work = PlannedCall | PlannedFanOut | PlannedAnswer | PlannedAsk | PlannedPublish
 class PlannedStep:
     """One verified step. `output_type` is the type of the message that later steps see under its name.
 
-    `gate` decides before anything else of the step whether it is run or skipped; None always runs it.
+    `gate` decides before anything else of the step whether it is run or skipped; None always runs it. `validates`: what
+    the step gives must keep the rules of its type, in a step that fans out each response by itself.
     """
 
     index: int
@@ -107,6 +114,7 @@ class PlannedStep:
     output_type: str
     gate: Expression | None = None
     retry: RetryPolicy = DEFAULT_RETRY
+    validates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,7 @@ class Plan:
     """What to run. `name` None: the definition names itself nothing. `budget_ms` bounds one segment.
 
     `output` None stands for the last response. `run_deadline_ms` bounds a whole run, None does not. `engine_level` is
-    the least that an engine must know to run it.
+    the least that an engine must know to run it. `validates_input`: the input must keep the rules of its type.
     """
 
     name: str | None
@@ -133,6 +141,7 @@ class Plan:
     schema_set: SchemaSet
     engine_level: int = 1
     run_deadline_ms: int | None = None
+    validates_input: bool = False
 
     def parse_input(self, value: object) -> Message:
         """The input message from JSON text or a plain JSON value; names in camelCase or snake_case.
@@ -145,6 +154,22 @@ class Plan:
     def parse_response(self, step_index: int, value: object) -> Message:
         """A step's response from JSON text or a plain JSON value, as strictly as an input. Raises InputInvalid."""
         return self._parse(self.steps[step_index].output_type, value)
+
+    async def check_input(self, message: Message, evaluator: Evaluator) -> None:
+        """Make sure that an input keeps the rules of its type, where the definition asks for that.
+
+        Raises:
+            ValidationFailed: it does not.
+            WorkflowBroken: a rule is broken, failed for this input, or needed too much time or memory.
+            EvaluatorUnavailable: this machine could not evaluate now.
+        """
+        if self.validates_input:
+            await validate(message, self.schema_set, evaluator, what="input")
+
+    async def check_response(self, message: Message, step: str, evaluator: Evaluator) -> None:
+        """Make sure that a response keeps the rules of its type, where its step asks. Raises as `check_input`."""
+        if any(planned.name == step and planned.validates for planned in self.steps):
+            await validate(message, self.schema_set, evaluator, step=step)
 
     def _parse(self, full_name: str, value: object) -> Message:
         if isinstance(value, str | bytes):

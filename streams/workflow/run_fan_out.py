@@ -9,7 +9,7 @@ rest is left for later too.
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from google.protobuf.message import Message
@@ -29,6 +29,7 @@ from streams.workflow.definition_fan_out import FailurePolicy
 from streams.workflow.items import ItemStatus, TriedItem
 from streams.workflow.plan import PlannedFanOut, PlannedStep
 from streams.workflow.segment import Segment, named
+from streams.workflow.validation import rejected
 
 
 async def run_fan_out(segment: Segment, step: PlannedStep, work: PlannedFanOut) -> None:
@@ -36,6 +37,7 @@ async def run_fan_out(segment: Segment, step: PlannedStep, work: PlannedFanOut) 
 
     Raises:
         MappingFailed: the edge could not be built.
+        ValidationFailed: what it built breaks rules, and not only within its items.
         EdgeFailed: there are more items than the step allows; none was called.
         ItemFailed: an item failed, of the lowest place among those that did. It may be tried again, or it is final.
         BudgetSpent: no time was left before a call, and nothing was done that could be gone on from.
@@ -47,20 +49,44 @@ async def run_fan_out(segment: Segment, step: PlannedStep, work: PlannedFanOut) 
     inputs = cast("Sequence[Message]", work.items(produced) or ())
     if len(inputs) > work.max_items:
         raise EdgeFailed(f"there are {len(inputs):,} items, and maxItems is {work.max_items:,}", step=step.name)
-    branches = _Branches(segment, step, work, inputs)
+    branches = _Branches(segment, step, work, inputs, await _rejected_items(segment, step, work, produced))
     await branches.restore()
     await branches.run()
     await branches.finish()
 
 
+async def _rejected_items(
+    segment: Segment, step: PlannedStep, work: PlannedFanOut, produced: Message
+) -> Mapping[int, StepFailed]:
+    """The items that break rules, where the edge asks for these. Raises ValidationFailed for what lies outside them."""
+    if not work.call.validates_request:
+        return {}
+    rejections = await segment.rejections(produced, step.name, work.items_path)
+    if None in rejections:
+        raise rejected(rejections[None], step=step.name, what="edge")
+    return {
+        index: rejected(rejection, step=step.name, what="edge")
+        for index, rejection in rejections.items()
+        if index is not None
+    }
+
+
 class _Branches:
     """The items of one step in one segment: what is done, what failed, what is still to do."""
 
-    def __init__(self, segment: Segment, step: PlannedStep, work: PlannedFanOut, inputs: Sequence[Message]) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        step: PlannedStep,
+        work: PlannedFanOut,
+        inputs: Sequence[Message],
+        rejected_items: Mapping[int, StepFailed],
+    ) -> None:
         self._segment = segment
         self._step = step
         self._work = work
         self._inputs = inputs
+        self._rejected = rejected_items
         self._responses: dict[int, Message] = {}
         self._kept: dict[int, object] = {}
         self._failed_tries: dict[int, int] = {}
@@ -85,7 +111,12 @@ class _Branches:
             else:
                 self._failed_tries[item.index] = item.failed_tries
         final = self._responses.keys() | self._failures.keys()
-        self._waiting.extend(index for index in range(len(self._inputs)) if index not in final)
+        self._waiting.extend(index for index in range(self._end()) if index not in final)
+
+    def _end(self) -> int:
+        """How far to go: up to an item that ends the step, so that those before it are called in any case."""
+        fails_fast = self._work.failure_policy is FailurePolicy.FAIL_FAST
+        return min(self._rejected) if fails_fast and self._rejected else len(self._inputs)
 
     def _check_place(self, item: TriedItem) -> None:
         """Make sure that what was kept is of the item that stands at its place now."""
@@ -108,6 +139,8 @@ class _Branches:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._work.max_concurrency, len(self._waiting))):
                     group.create_task(self._call_on())
+        if len(self._responses) == self._end() < len(self._inputs):
+            await self._fail(self._end(), self._rejected[self._end()])
         if self._ended_by is not None and not isinstance(self._ended_by, BudgetSpent):
             raise self._ended_by
         if self._ends_the_step():
@@ -163,6 +196,8 @@ class _Branches:
             self._calling.discard(task)
 
     async def _called(self, index: int) -> Message:
+        if index in self._rejected:
+            raise self._rejected[index]
         call = self._work.call
         response = await self._segment.call(
             CallRequest(
@@ -177,7 +212,8 @@ class _Branches:
                 attempt=self._failed_tries.get(index, 0) + 1,
             )
         )
-        return self._segment.parsed(self._work.response_type, response, self._branch(index))
+        parsed = self._segment.parsed(self._work.response_type, response, self._branch(index))
+        return await self._segment.validated(parsed, self._branch(index)) if self._step.validates else parsed
 
     async def _complete(self, index: int, response: Message) -> None:
         kept = self._segment.rendered(response, self._branch(index), "the response")

@@ -18,6 +18,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 async def publish(segment: Segment, step: PlannedStep, work: PlannedPublish) -> None:
     """Keep the message as the step's response, and hand it over to be sent, in one."""
     message = await segment.built(work.value, step.name)
+    if step.validates:
+        await segment.validated(message, step.name)
     key = await _key(segment, step, work.key) if work.key is not None else None
     record = ComposedRecord(work.topic, key, work.type, message.SerializeToString(deterministic=True))
     await segment.finish(step, message, record=record)

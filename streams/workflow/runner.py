@@ -88,6 +88,7 @@ async def run_segment(
     Raises:
         GateFailed: a step's gate gives no truth value.
         MappingFailed: a rule could not be applied.
+        ValidationFailed: the input, a request or a response breaks the rules of its type.
         BudgetSpent: no time was left before a call; nothing was sent.
         CallFailed: as `call` raised it.
         EdgeFailed, ItemFailed: a step that fans out has too many items, or one of them failed.
@@ -102,6 +103,8 @@ async def run_segment(
     with named(""):
         for entry, response in replayed(plan, stored):
             segment.bind(entry.step, response, skipped=entry.skipped)
+        if not stored:
+            await plan.check_input(input, evaluator)
     for step in plan.steps[len(segment.outcomes) :]:
         with named(step.name):
             if not await segment.is_due(step):
@@ -121,7 +124,10 @@ async def _run_step(segment: Segment, step: PlannedStep) -> Parked | Asleep | No
     """Run one step to its checkpoint, or say that the run waits there."""
     match step.work:
         case PlannedCall() as call:
-            await segment.finish(step, await _called(segment, step, call))
+            response = await _called(segment, step, call)
+            if step.validates:
+                await segment.validated(response, step.name)
+            await segment.finish(step, response)
             return None
         case PlannedFanOut() as fan_out:
             await run_fan_out(segment, step, fan_out)
@@ -139,6 +145,8 @@ async def _run_step(segment: Segment, step: PlannedStep) -> Parked | Asleep | No
 
 async def _called(segment: Segment, step: PlannedStep, call: PlannedCall) -> Message:
     request = await segment.built(call.request, step.name)
+    if call.validates_request:
+        await segment.validated(request, step.name, "edge")
     response = await segment.call(
         CallRequest(
             step=step.name,

@@ -1,6 +1,6 @@
 """A segment at work: what the steps of every kind stand on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -9,12 +9,13 @@ from google.protobuf.message import Message
 from schemas.errors import BudgetSpent, GateFailed, InputInvalid, StepFailed, WorkerError, WorkflowBroken
 from streams.workflow.callbacks import Call, Checkpoints
 from streams.workflow.composition import Composition
-from streams.workflow.evaluation import Evaluator, ExpressionFailed
+from streams.workflow.evaluation import Evaluator, ExpressionFailed, Rejection
 from streams.workflow.items import Items
 from streams.workflow.outcomes import StepOutcome
 from streams.workflow.plan import Plan, PlannedStep
 from streams.workflow.records import ComposedRecord
 from streams.workflow.replay import StoredCheckpoint
+from streams.workflow.validation import rejections_of, validate
 
 
 class Segment:
@@ -106,6 +107,15 @@ class Segment:
     async def built(self, composition: Composition, step: str) -> Message:
         """The message that *composition* builds from what is in scope. Raises as `Composition.build` does."""
         return await composition.build(self.scope, step=step, evaluator=self.evaluator)
+
+    async def validated(self, message: Message, step: str, what: str = "") -> Message:
+        """*message*, which keeps the rules of its type. Raises as `streams.workflow.validation.validate` does."""
+        await validate(message, self.plan.schema_set, self.evaluator, step=step, what=what)
+        return message
+
+    async def rejections(self, message: Message, step: str, items: Sequence[str]) -> Mapping[int | None, Rejection]:
+        """What *message* breaks: in its items by index, in the rest of it under None. Raises as `rejections_of`."""
+        return await rejections_of(message, self.plan.schema_set, self.evaluator, step=step, items=items)
 
     def timeout_seconds(self, step: str, deadline_ms: int) -> float:
         """Seconds for a call: what is left of the budget, or *deadline_ms* if that is less and not 0.

@@ -27,10 +27,11 @@ from streams.workflow.names import (
     handler_target,
     is_job_target,
 )
-from streams.workflow.plan import Plan, PlannedAnswer, PlannedCall, PlannedOutput, PlannedStep, Work
+from streams.workflow.plan import Plan, PlannedAnswer, PlannedCall, PlannedFanOut, PlannedOutput, PlannedStep, Work
 from streams.workflow.rule_text import RuleInvalid
 from streams.workflow.verify_edge import EdgeVerification
 from streams.workflow.verify_kinds import verify_kind
+from streams.workflow.verify_rules import RuleVerification
 
 
 class Verification:
@@ -44,6 +45,7 @@ class Verification:
         self._schemas = schemas
         self._findings = findings
         self._evaluator = evaluator
+        self._rules_of_types = RuleVerification(schemas, findings, evaluator)
         self._scope: dict[str, Descriptor | None] = {}
 
     async def plan(self, name: str | None) -> Plan:
@@ -55,6 +57,7 @@ class Verification:
         definition = self._definition
         input_type = self._input_type()
         self._scope["input"] = input_type
+        validates_input = definition.validate and await self.validates(input_type, "validate")
         steps = [planned for step in definition.steps if (planned := await self._step(step)) is not None]
         return Plan(
             name=name or definition.name,
@@ -65,6 +68,7 @@ class Verification:
             schema_set=self._schemas,
             engine_level=definition.engine_level,
             run_deadline_ms=definition.run_deadline_ms or None,
+            validates_input=validates_input,
         )
 
     def _input_type(self) -> Descriptor | None:
@@ -89,6 +93,7 @@ class Verification:
         gate = await self._gate(step)
         work, output_type = await self._work(step) if step.kind is None else await verify_kind(self, step, step.kind)
         self._scope[step.name] = output_type
+        validates = step.validate and await self._validates_responses(step, work, output_type)
         if output_type is None or work is None:
             return None
         return PlannedStep(
@@ -98,7 +103,20 @@ class Verification:
             output_type=output_type.full_name,
             gate=gate,
             retry=step.retry,
+            validates=validates,
         )
+
+    async def _validates_responses(self, step: StepDefinition, work: Work | None, output: Descriptor | None) -> bool:
+        """Whether what the step gives is validated: of one that fans out each response, and not their collection."""
+        if isinstance(work, PlannedFanOut):
+            output = self._schemas.message(work.response_type)
+        return await self.validates(output, *step.path, "validate", step=step.name)
+
+    async def validates(
+        self, message: Descriptor | None, *path: str | int, kind: str = "workflow", step: str = ""
+    ) -> bool:
+        """Whether messages of that type can break rules: see `RuleVerification.validates`. None: it has a finding."""
+        return message is not None and await self._rules_of_types.validates(message, *path, kind=kind, step=step)
 
     def _output_type(self, step: StepDefinition, method: MethodDescriptor | None) -> Descriptor | None:
         if step.fan_out is None:
@@ -122,14 +140,16 @@ class Verification:
 
     async def _work_of(self, step: StepDefinition, method: MethodDescriptor) -> Work | None:
         if step.edge is not None or step.fan_out is not None:
-            edge = EdgeVerification(step, method, self._schemas, self._findings, self.composition)
-            return await edge.work(self._scope, lambda request: self._call(step, method, request))
+            edge = EdgeVerification(step, method, self._schemas, self._findings, self.composition, self.validates)
+            return await edge.work(self._scope, lambda request, valid: self._call(step, method, request, valid))
         request = await self.composition(step.rules, step.cel_rules, method.input_type, step.path, step=step.name)
         if step.completion == EXTERNAL:
             return PlannedAnswer(method.input_type.full_name, request, step.patience)
         return self._call(step, method, request)
 
-    def _call(self, step: StepDefinition, method: MethodDescriptor, request: Composition) -> PlannedCall:
+    def _call(
+        self, step: StepDefinition, method: MethodDescriptor, request: Composition, validates_request: bool = False
+    ) -> PlannedCall:
         return PlannedCall(
             target=handler_target(step.method) if step.target == HANDLER_TARGET else step.target,
             tls=step.tls,
@@ -137,6 +157,7 @@ class Verification:
             deadline_ms=step.deadline_ms,
             input_type=method.input_type.full_name,
             request=request,
+            validates_request=validates_request,
         )
 
     def message_type(self, full_name: str, *path: str | int, step: str = "") -> Descriptor | None:

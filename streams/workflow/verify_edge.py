@@ -38,23 +38,37 @@ class Compose(Protocol):
     ) -> Composition: ...
 
 
+class Validates(Protocol):
+    """Whether messages of a type can break rules: see `Verification.validates`."""
+
+    async def __call__(self, message: Descriptor | None, *path: str | int, kind: str, step: str) -> bool: ...
+
+
 class EdgeVerification:
     """Verifies and plans one step with an edge, whose rules see the edge's sources and nothing else."""
 
     def __init__(
-        self, step: StepDefinition, method: MethodDescriptor, schemas: SchemaSet, findings: Findings, compose: Compose
+        self,
+        step: StepDefinition,
+        method: MethodDescriptor,
+        schemas: SchemaSet,
+        findings: Findings,
+        compose: Compose,
+        validates: Validates,
     ) -> None:
         self._step = step
         self._method = method
         self._schemas = schemas
         self._findings = findings
         self._compose = compose
+        self._validates = validates
 
     async def work(
-        self, scope: ScopeTypes, call: Callable[[Composition], PlannedCall]
+        self, scope: ScopeTypes, call: Callable[[Composition, bool], PlannedCall]
     ) -> PlannedCall | PlannedFanOut | None:
-        """What the step does, *call* giving the call of its method with a request; None when the step has findings.
+        """What the step does; None when it has findings.
 
+        *call* gives the call of its method with a request, and is told whether that must keep the rules of its type.
         *scope* has the types of the input and of every earlier step.
         """
         edge, fan_out = self._step.edge, self._step.fan_out
@@ -67,13 +81,17 @@ class EdgeVerification:
             self._fault("fanOut", error, self._step.path, "fanOut")
             return None
         produced, composition = await self._produced(edge, scope)
+        validates = edge.validate and await self._validates(
+            produced, *edge.path, "validate", kind="edge", step=self._step.name
+        )
+        made = call(composition, validates) if composition is not None else None
         if fan_out is not None:
-            return self._fan_out(fan_out, produced, call(composition) if composition is not None else None)
+            return self._fan_out(fan_out, produced, made)
         wanted = self._method.input_type.full_name
         if produced is not None and produced.full_name != wanted:
             error = f"the edge produces {produced.full_name}, and {self._step.method} takes {wanted}"
             self._fault("edge", error, edge.path, "produceType")
-        return call(composition) if composition is not None else None
+        return made
 
     def _fan_out(
         self, fan_out: FanOutDefinition, produced: Descriptor | None, call: PlannedCall | None
@@ -85,6 +103,7 @@ class EdgeVerification:
         return PlannedFanOut(
             call=call,
             items=items,
+            items_path=parse_path(fan_out.items),
             response_type=self._method.output_type.full_name,
             max_items=fan_out.max_items,
             max_concurrency=fan_out.max_concurrency,

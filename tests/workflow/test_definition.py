@@ -97,7 +97,6 @@ def test_an_unknown_key_is_refused_with_its_pointer(path: tuple[Any, ...], point
     ("key", "kind"),
     [
         ("structured", "structured"),
-        ("validate", "workflow"),
     ],
 )
 @pytest.mark.parametrize("value", [None, False, [], {"some": "thing"}])

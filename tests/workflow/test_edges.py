@@ -94,7 +94,7 @@ def test_an_edge_sees_its_sources_alone(compiled: Compile) -> None:
         ({"produceType": "loan.v1.Mail", "rules": []}, "/produceType", "takes loan.v1.ScoreRequest"),
         ({"rules": ["cents = 1.5"]}, "/rules/0", "cents"),
         ({"celRules": [{"selector": "1"}]}, "/celRules/0", "target is missing"),
-        ({"validate": True}, "/validate", "not supported"),
+        ({"validate": "yes"}, "/validate", "must be true or false"),
         ({"projectTo": "loan.v1.Mail"}, "/projectTo", "build the message with rules and celRules"),
         ({"rule": []}, "/rule", "is no key here"),
     ],

@@ -4,7 +4,8 @@
 with asked as materialized (
   select m.*, coalesce(%(now)s::timestamptz, now()) as at
     from json_to_recordset(%(moves)s::json) as m(
-      job_id uuid, tenant_id text, step text, event_id uuid, response jsonb, error text, event_error text)
+      job_id uuid, tenant_id text, step text, event_id uuid, response jsonb, error text, event_error text,
+      detail text)
    order by job_id
 ), seen as materialized (
   select asked.*, found.*,
@@ -44,9 +45,9 @@ with asked as materialized (
   insert into run_outcome (job_id, error) select job_id, error from moved
   on conflict (job_id) do update set error = excluded.error, composed_request = null
 ), announced as (
-  insert into event (job_id, seq, event_id, occurred_at, attempt, type, status, step, error)
+  insert into event (job_id, seq, event_id, occurred_at, attempt, type, status, step, error, detail)
   select job_id, next_seq, event_id, at, attempt, case when error is null then 2 else 5 end, status_after, step,
-         event_error
+         event_error, detail
     from moved
 ), queued as (
   insert into relay_queue (shard, seq, job_id) select shard, next_seq, job_id from moved

@@ -5,7 +5,7 @@ with asked as materialized (
     from json_to_recordset(%(moves)s::json) as m(
       job_id uuid, fence bigint, lease_owner text, seq bigint, event_id uuid, attempt integer,
       status text, type smallint, step text, failed_tries integer, verdict text, result jsonb, error text,
-      event_error text)
+      event_error text, detail text)
    order by job_id
 ), held as materialized (
   select asked.*
@@ -30,7 +30,7 @@ with asked as materialized (
   on conflict (job_id) do update
      set verdict = excluded.verdict, result = excluded.result, error = excluded.error, composed_request = null
 ), announced as (
-  insert into event (job_id, seq, event_id, occurred_at, attempt, type, status, step, verdict, error)
-  select job_id, seq, event_id, at, attempt, type, status, step, verdict, event_error from settled
+  insert into event (job_id, seq, event_id, occurred_at, attempt, type, status, step, verdict, error, detail)
+  select job_id, seq, event_id, at, attempt, type, status, step, verdict, event_error, detail from settled
 )
 insert into relay_queue (shard, seq, job_id) select shard, seq, job_id from settled returning job_id
