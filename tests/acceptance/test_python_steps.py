@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -112,7 +113,7 @@ async def test_d06_steps_that_end_their_worker_are_dead_after_three_claims_and_t
 async def test_d08_with_a_grace_that_is_longer_than_the_steps_every_handler_finishes(
     bench: Bench, tmp_path: Path
 ) -> None:
-    settings = {"handlers": HANDLERS, "roles": "runs", "drain_grace_seconds": 60}
+    settings: dict[str, Any] = {"handlers": HANDLERS, "roles": "runs", "drain_grace_seconds": 60}
     with closing(bench.worker(**settings)) as worker, bench.server.holding(EMBED) as held:
         jobs = await two_of_each(bench, tmp_path)
         await all_at_work(bench, tmp_path, held, worker)

@@ -4,11 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.acceptance.processes import environment
-
-_HEAD = "from streams.handlers import handler\n"
 
 
 def start(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -19,20 +15,16 @@ def start(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("import nothing_of_this_name", "HANDLERS: my_handlers cannot be imported: ModuleNotFoundError"),
-        ("@handler('a.A/B')\ndef one(r, c): ...\n@handler('a.A/B')\ndef two(r, c): ...", "a.A/B is served twice, at "),
-    ],
-)
-def test_modules_beside_the_worker_are_found_and_what_cannot_be_served_stops_the_start(
-    tmp_path: Path, text: str, problem: str
-) -> None:
-    (tmp_path / "my_handlers.py").write_text(_HEAD + text)
+def test_modules_beside_the_worker_are_found_and_what_cannot_be_served_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name")
+    (tmp_path / "doubled.py").write_text(
+        "from streams.handlers import handler\n"
+        "@handler('a.A/B')\ndef one(r, c): ...\n@handler('a.A/B')\ndef two(r, c): ...\n"
+    )
 
-    ended = start(tmp_path, "--handlers", "my_handlers")
+    ended = start(tmp_path, "--handlers", "broken", "--handlers", "doubled")
 
     assert ended.returncode == 2
-    assert problem in ended.stderr
+    assert "HANDLERS: broken cannot be imported: ModuleNotFoundError" in ended.stderr
+    assert "HANDLERS: a.A/B is served twice, at " in ended.stderr
     assert "Traceback" not in ended.stderr
