@@ -57,6 +57,7 @@ def first_event_columns(submission: Submission) -> dict[str, object]:
         MoveRefused: the event breaks its contract and could never be published; the message names each field.
     """
     whole, cut = (None, None) if submission.error is None else error_texts(submission.error)
+    detail = event_detail(submission.event_detail) if submission.event_detail is not None else None
     fields = EventFields(
         event_id=uuid7(),
         job_id=submission.job_id,
@@ -68,13 +69,14 @@ def first_event_columns(submission: Submission) -> dict[str, object]:
         attempt=0,
         verdict=None,
         error=cut,
-        detail=None,
+        detail=detail,
         seq=1,
         business_key=submission.business_key,
         labels=submission.labels,
     )
     _refuse_unpublishable(fields)
-    return {"event_id": str(fields.event_id), "failed_step": fields.step, "error": whole, "event_error": cut}
+    texts = {"error": whole, "event_error": cut, "event_detail": detail}
+    return {"event_id": str(fields.event_id), "failed_step": fields.step, **texts}
 
 
 def error_texts(error: str) -> tuple[str, str]:

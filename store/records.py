@@ -138,6 +138,7 @@ class MoveResult(StrEnum):
 class Submission:
     """A request that may become a run, resolved against its definition. `error` set means: born FAILED.
 
+    `event_detail`, plain JSON, is told in the event of a run that is born so.
     `run_deadline_ms` is how long the run may take from its submission on; None: as long as it likes.
     """
 
@@ -157,6 +158,7 @@ class Submission:
     record_time: datetime | None = None
     error: str | None = None
     failed_step: str | None = None
+    event_detail: object | None = None
     run_deadline_ms: int | None = None
 
 

@@ -73,7 +73,7 @@ class Simulation:
                 ending = await self._segment()
             except _Crashed:
                 continue
-            self._write(ending)
+            await self._write(ending)
         return self._told()
 
     async def _segment(self) -> Ending:
@@ -96,13 +96,13 @@ class Simulation:
                 raise self._not_prepared from None
             return ending_of(error, self._try, BACKOFF, may_write=True)
 
-    def _write(self, ending: Ending) -> None:
+    async def _write(self, ending: Ending) -> None:
         match ending:
             case Completed():
                 self._completed = ending
                 self._settle("complete", Status.COMPLETED)
             case Parked():
-                self._park(ending)
+                await self._park(ending)
             case Asleep(step=step, at=at, after_ms=after_ms):
                 self._kept.announce("park", step)
                 if self._in_time(at if at is not None else self._later(milliseconds=after_ms or 0)):
@@ -160,14 +160,14 @@ class Simulation:
         retry = in_hand.retry if in_hand is not None else DEFAULT_RETRY
         return Try(step, 1 + self._failed_tries.get(step, 0), retry.attempts or self._max_attempts, retry)
 
-    def _park(self, parked: Parked) -> None:
+    async def _park(self, parked: Parked) -> None:
         step = parked.step
         if parked.record is not None:
             self._kept.publish(step, parked.record)
         self._kept.ask(step, parked.request)
         self._kept.announce("park", step)
         if step in self._answers:
-            self._resume("answer", StoredCheckpoint(parked.step_index, step, False, self._answer(parked)))
+            await self._take_answer(parked)
             return
         patience, since = parked.patience, self._now
         if patience.remind_after_ms is not None and self._in_time(self._later(milliseconds=patience.remind_after_ms)):
@@ -183,10 +183,21 @@ class Simulation:
         else:
             self._status, self._waiting_for = Status.WAITING, step
 
-    def _answer(self, parked: Parked) -> object:
+    async def _take_answer(self, parked: Parked) -> None:
+        step, (message, response) = parked.step, self._answer(parked)
+        try:
+            await self._plan.check_response(message, step, self._evaluator)
+        except StepFailed as error:
+            self._settle("reject_answer", Status.FAILED, step, str(error))
+            return
+        self._resume("answer", StoredCheckpoint(parked.step_index, step, False, response))
+
+    def _answer(self, parked: Parked) -> tuple[Message, object]:
+        """The prepared answer as a message, and as JSON."""
         answer = self._answers[parked.step]
         try:
-            return self._plan.render(self._plan.parse_response(parked.step_index, answer))
+            message = self._plan.parse_response(parked.step_index, answer)
+            return message, self._plan.render(message)
         except InputInvalid as error:
             wanted = self._plan.steps[parked.step_index].output_type
             raise NotPrepared(f"the answer that is prepared for step {parked.step} is no {wanted}: {error}") from None

@@ -14,13 +14,10 @@ from store.records import RunRow
 from streams.verbs.answers import REJECTED, WRONG_STATE, Answer, refused, unknown_job
 from streams.verbs.arguments import Arguments
 from streams.verbs.plans import Plans
-from streams.workflow.evaluation import Evaluator
 from streams.workflow.plan import Plan
 
 
-async def complete_step(
-    queries: Queries, answers: Answers, plans: Plans, evaluator: Evaluator, tenant_id: str, given: object
-) -> Answer:
+async def complete_step(queries: Queries, answers: Answers, plans: Plans, tenant_id: str, given: object) -> Answer:
     """Answer the step a run waits for; the run goes on from there.
 
     A step that is done already answers `alreadyDone: true`, and `same` says whether the two answers are equal, so that
@@ -47,7 +44,7 @@ async def complete_step(
     plan = await _plan(plans, row)
     message, canonical = _read(plan, step, response)
     try:
-        await plan.check_response(message, step, evaluator)
+        await plan.check_response(message, step, plans.evaluator)
     except StepFailed as error:
         text, detail = str(error), error.event_detail
         result = await answers.reject_answer(tenant_id=tenant_id, job_id=job_id, step=step, error=text, detail=detail)

@@ -58,8 +58,9 @@ class Plans:
     """
 
     def __init__(self, definitions: Definitions, evaluator: Evaluator) -> None:
+        """*evaluator* checks the expressions of plans, and is there for whoever runs them."""
         self._definitions = definitions
-        self._evaluator = evaluator
+        self.evaluator = evaluator
         self._plans: OrderedDict[bytes, Plan] = OrderedDict()
         self._dropped = 0
         self._compiling: dict[bytes, asyncio.Task[Plan]] = {}
@@ -92,7 +93,7 @@ class Plans:
             raise JobCorrupt(f"the store has no definition {definition_hash.hex()}")
         if stored.engine_level > ENGINE_LEVEL:
             raise NewerDefinition(stored)
-        plan = await load_plan(stored.document, stored.descriptor_set, evaluator=self._evaluator)
+        plan = await load_plan(stored.document, stored.descriptor_set, evaluator=self.evaluator)
         self.keep(definition_hash, plan)
         return plan
 

@@ -84,7 +84,7 @@ class RunWorkflow:
         except InputInvalid as error:
             return refused("input", f"input{error.pointer}: {error}")
         except StepFailed as error:
-            return refused("failed", str(error), failedStep=error.step or None)
+            return refused("failed", str(error), failedStep=error.step or None, **(error.event_detail or {}))
         except SegmentInterrupted as error:
             text = f"{error}: name it in TARGETS_FILE, or allow its address in TARGETS_ALLOWED"
             return refused("not-served", text)

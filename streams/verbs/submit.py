@@ -16,6 +16,8 @@ from schemas.errors import (
     FailureKind,
     InputInvalid,
     JobCorrupt,
+    StepFailed,
+    ValidationFailed,
     WorkflowBroken,
 )
 from schemas.fingerprint import fingerprint
@@ -57,7 +59,7 @@ class Submitter:
 
         Raises:
             StoreUnavailable: Postgres gave no answer; call again.
-            EvaluatorUnavailable: this machine could not check the workflow's expressions now; call again.
+            EvaluatorUnavailable: this machine could not check expressions or the input's rules now; call again.
         """
         if isinstance(request, Unusable):
             return self._born_failed(request, origin, f"{FailureKind.WORKFLOW}: {request.reason}")
@@ -71,9 +73,11 @@ class Submitter:
             reason = f"there is no stored workflow {request.workflow_name!r}"
             return self._born_failed(request, origin, f"{FailureKind.WORKFLOW}: {reason}")
         try:
-            named.plan.parse_input(request.input)
+            await named.plan.check_input(named.plan.parse_input(request.input), self._plans.evaluator)
         except InputInvalid as error:
             return self._born_failed(request, origin, f"{FailureKind.MAPPING}: input{error.pointer}: {error}")
+        except StepFailed as error:
+            return replace(self._born_failed(request, origin, str(error)), event_detail=error.event_detail)
         return self.of_plan(request, origin, named.plan, named.workflow.definition_hash)
 
     def of_plan(
@@ -176,7 +180,7 @@ class SubmitWorkflow:
         named = await self._plans.by_name(tenant_id, request.workflow_name)
         if named is None:
             return refused(UNKNOWN_WORKFLOW, f"there is no stored workflow {request.workflow_name!r}")
-        if (refusal := _input_refusal(named.plan, request)) is not None:
+        if (refusal := await _input_refusal(named.plan, request, self._plans)) is not None:
             return refusal
         submission = self._submitter.of_plan(request, Origin(tenant_id), named.plan, named.workflow.definition_hash)
         return _answer(await self._submits.submit(submission))
@@ -188,7 +192,7 @@ class SubmitWorkflow:
             compiled = await self._compiler.compile(document)
         except DefinitionInvalid as error:
             return findings_answer(error)
-        if (refusal := _input_refusal(compiled.plan, request)) is not None:
+        if (refusal := await _input_refusal(compiled.plan, request, self._plans)) is not None:
             return refusal
         request = replace(request, workflow_name=compiled.plan.name or INLINE)
         await self._definitions.put(stored_definition(compiled, request.workflow_name))
@@ -222,11 +226,15 @@ def _request(arguments: Arguments, name: str | None) -> Request | None:
     )
 
 
-def _input_refusal(plan: Plan, request: Request) -> Answer | None:
+async def _input_refusal(plan: Plan, request: Request, plans: Plans) -> Answer | None:
     try:
-        plan.parse_input(request.input)
+        await plan.check_input(plan.parse_input(request.input), plans.evaluator)
     except InputInvalid as error:
         return refused("input", f"input{error.pointer}: {error}")
+    except ValidationFailed as error:
+        return refused("input", str(error), **(error.event_detail or {}))
+    except WorkflowBroken as error:
+        return refused("failed", str(error))
     return None
 
 

@@ -107,7 +107,7 @@ def _of_store(stores: VerbStores, compiler: DefinitionCompiler, actor: str) -> d
         "submit-workflow": SubmitWorkflow(stores.definitions, stores.submits, stores.plans, compiler, stores.submitter),
         "get-job": partial(get_job, stores.queries),
         "list-jobs": partial(list_jobs, stores.queries),
-        "complete-step": partial(complete_step, stores.queries, stores.answers, stores.plans, compiler.evaluator),
+        "complete-step": partial(complete_step, stores.queries, stores.answers, stores.plans),
         "cancel-job": partial(cancel_job, stores.control),
         "put-workflow": partial(put_workflow, stores.definitions, stores.plans, compiler, actor=actor),
         "list-workflows": partial(list_workflows, stores.definitions),

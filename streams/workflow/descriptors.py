@@ -20,6 +20,7 @@ from streams.workflow.limits import MAX_DESCRIPTOR_SET_BYTES
 from streams.workflow.protojson_read import MessageReader
 from streams.workflow.protojson_types import JsonRefused
 from streams.workflow.protojson_write import MessageWriter
+from streams.workflow.validation_file import VALIDATION_FILE
 from streams.workflow.wire_faults import fault_in_wire
 
 _FULL_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -38,7 +39,7 @@ class SchemaSet:
         self._data = serialized(files.values())
         self._pool = DescriptorPool()
         self._root = root
-        self._file_names = [name for name in files if name not in WELL_KNOWN_BYTES]
+        self._file_names = [name for name in files if name not in WELL_KNOWN_BYTES and name != VALIDATION_FILE]
         for name in sorted(WELL_KNOWN_BYTES.keys() - files.keys()):
             self._link(name, WELL_KNOWN_BYTES[name])
         for name, file in files.items():

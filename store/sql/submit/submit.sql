@@ -6,7 +6,7 @@
 with asked as materialized (
   select job_id, at, event_id, decode(definition_hash, 'hex') as definition_hash, decode(fingerprint, 'hex') as fingerprint,
          tenant_id, workflow_name, business_key, target, engine_level, max_attempts, steps_total,
-         input::jsonb as input, labels, trace_context, record_time, error, event_error, failed_step,
+         input::jsonb as input, labels, trace_context, record_time, error, event_error, event_detail, failed_step,
          at + run_deadline_ms * interval '1 ms' as deadline_at,
          error is not null as is_refused,
          case when error is null then 'QUEUED' else 'FAILED' end as status,
@@ -15,7 +15,7 @@ with asked as materialized (
            job_id uuid, ordinal integer, event_id uuid, definition_hash text, fingerprint text, tenant_id text,
            workflow_name text, business_key text, target text, engine_level smallint, max_attempts integer,
            steps_total integer, input text, labels jsonb, trace_context text, record_time timestamptz,
-           error text, event_error text, failed_step text, run_deadline_ms bigint)
+           error text, event_error text, event_detail text, failed_step text, run_deadline_ms bigint)
     cross join lateral (select coalesce(%(now)s::timestamptz, now()) + ordinal * interval '1 microsecond' as at) clock
    where (select 1 from run where run.job_id = row.job_id limit 1) is null
    order by job_id
@@ -32,8 +32,9 @@ with asked as materialized (
 ), new_outcome as (
   insert into run_outcome (job_id, error) select job_id, error from asked where is_refused
 ), new_event as (
-  insert into event (job_id, seq, event_id, occurred_at, attempt, type, status, step, error)
-  select job_id, 1, event_id, at, 0, case when is_refused then 5 else 1 end, status, failed_step, event_error from asked
+  insert into event (job_id, seq, event_id, occurred_at, attempt, type, status, step, error, detail)
+  select job_id, 1, event_id, at, 0, case when is_refused then 5 else 1 end, status, failed_step, event_error, event_detail
+    from asked
 )
 insert into relay_queue (shard, job_id, seq) select shard, job_id, 1 from asked
 returning job_id, shard, id
