@@ -45,7 +45,7 @@ def _check(descriptor: Descriptor, data: memoryview, path: tuple[str, ...]) -> N
 
 
 def _contents(descriptor: Descriptor, data: memoryview, path: tuple[str, ...]) -> Iterator[tuple[int, memoryview]]:
-    """Number and content of every part with a length; the others are passed over, and groups with all that is in them."""
+    """Number and content of every part with a length; the others are passed over, with all that is in groups."""
     at = groups = 0
     while at < len(data):
         tag, at = _varint(data, at, path)
