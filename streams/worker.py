@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import signal
 import time
@@ -10,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from schemas.errors import SettingsInvalid, StoreUnavailable, WorkerError
+from schemas.errors import SettingsInvalid, StoreUnavailable
 from store.database import CommitPoint, passes
 from store.history import History
 from store.migrate import StoreFacts
@@ -26,6 +25,7 @@ from streams.parts.handlers import store_job_types
 from streams.parts.relaying import Relaying, build_relaying
 from streams.parts.runs import Runs, build_runs
 from streams.parts.store import Store, build_bare_verbs, build_store, new_owner
+from streams.parts.workflows_dir import store_workflows
 from streams.settings import Role, Settings
 from streams.verbs.verbs import Verbs
 from streams.watch import StoreWatch
@@ -190,16 +190,8 @@ class Worker:
 
     async def _load_workflows(self) -> None:
         """Store every definition of WORKFLOWS_DIR; one that does not verify stops the start."""
-        if self._settings.workflows_dir is None or self._store is None:
-            return
-        verbs = self._store.verbs(actor=self._settings.worker_id)
-        for file in sorted(self._settings.workflows_dir.glob("*.json")):
-            try:
-                answer = await verbs.call("put-workflow", {"workflow": json.loads(file.read_text("utf-8"))})
-            except (OSError, ValueError, WorkerError) as error:
-                raise SettingsInvalid([f"WORKFLOWS_DIR: {file}: {error}"]) from error
-            if answer["ok"] is not True:
-                raise SettingsInvalid([f"WORKFLOWS_DIR: {file}: {answer['error']}"])
+        if self._settings.workflows_dir is not None and self._store is not None:
+            await store_workflows(self._settings.workflows_dir, self._store.verbs(actor=self._settings.worker_id))
 
     async def _store_job_types(self) -> None:
         if self._runs is not None and self._store is not None:

@@ -1,43 +1,18 @@
-"""The verbs as commands: on the store of the settings, or with --url on a worker's web server."""
+"""The verbs about runs as commands."""
 
-import asyncio
-import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import aiohttp
 import click
 
-from schemas import strict_json
-from schemas.errors import ContractError, InputInvalid, StoreUnavailable
-from streams.cli.exits import Exit, exit_of_answer
-from streams.cli.output import print_fields, print_json, print_problem, print_table
-from streams.parts.store import open_verbs
-from streams.settings import load_settings
-
-Answer = dict[str, Any]
-URL_TIMEOUT: Final = aiohttp.ClientTimeout(total=60)
-
-# What a refused call of a worker's web server means here.
-_STATUS_EXITS: Final = {404: Exit.UNKNOWN_ID, 409: Exit.CONFLICT, 503: Exit.UNAVAILABLE}
+from streams.cli.calling import Answer, definition_file, json_argument, print_more, run_verb, verb_options
+from streams.cli.output import print_fields, print_table
+from streams.cli.workflows import FILES_HELP
 
 
-def verb_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that every verb takes."""
-    command = click.option("--json", "as_json", is_flag=True, help="Print the verb's JSON as it is.")(command)
-    command = click.option("--tenant", default="default", show_default=True, help="Whose runs.")(command)
-    return click.option("--url", help="Address of a worker's web server, instead of the store of the settings.")(
-        command
-    )
-
-
-@click.command("submit-workflow")
+@click.command("submit-workflow", epilog=FILES_HELP)
 @click.option("--name", help="A stored workflow.")
-@click.option(
-    "--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A definition, JSON."
-)
+@click.option("--file", "file", type=definition_file, help="A definition, YAML or JSON.")
 @click.option("--input", "input_", required=True, metavar="JSON|@FILE", help="The input, a JSON object.")
 @click.option("--job-id", help="The run's id, a UUID: submitting it again changes nothing. Made up when left out.")
 @click.option("--business-key", help="An id of your own to find the run by.")
@@ -55,12 +30,10 @@ def submit_workflow(
     """Submit one run of a stored workflow (--name) or of a definition in a file (--file)."""
     if (name is None) == (file is None):
         raise click.UsageError("give either --name or --file")
-    call: Answer = {"workflowName": name, "input": _json_argument(input_), "jobId": job_id, "businessKey": business_key}
-    if file is not None:
-        call["workflow"] = _json_file(file)
+    call: Answer = {"workflowName": name, "input": json_argument(input_), "jobId": job_id, "businessKey": business_key}
     if labels:
         call["labels"] = dict(_label(label) for label in labels)
-    run_verb("submit-workflow", call, print_fields, **options)
+    run_verb("submit-workflow", call, print_fields, file=file, **options)
 
 
 @click.command("get-job")
@@ -93,7 +66,7 @@ def list_jobs(
 @verb_options
 def complete_step(job_id: str, step: str, response: str, **options: Any) -> None:
     """Answer the step that a run waits for."""
-    call = {"jobId": job_id, "stepName": step, "response": _json_argument(response)}
+    call = {"jobId": job_id, "stepName": step, "response": json_argument(response)}
     run_verb("complete-step", call, print_fields, **options)
 
 
@@ -106,80 +79,6 @@ def cancel_job(job_id: str, reason: str, **options: Any) -> None:
     run_verb("cancel-job", {"jobId": job_id, "reason": reason}, print_fields, **options)
 
 
-@click.command("put-workflow")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--name", help="Store it under this name instead of its own.")
-@verb_options
-def put_workflow(file: Path, name: str | None, **options: Any) -> None:
-    """Store a definition (JSON) as the newest version of its name, if it verifies."""
-    run_verb("put-workflow", {"workflow": _json_file(file), "name": name}, print_fields, **options)
-
-
-@click.command("list-workflows")
-@click.option("--limit", type=int, default=50, show_default=True, help="Most workflows to list; 500 at most.")
-@click.option("--cursor", help="Go on where an earlier list ended.")
-@verb_options
-def list_workflows(limit: int, cursor: str | None, **options: Any) -> None:
-    """List the stored workflows, the newest version of each."""
-    run_verb("list-workflows", {"limit": limit, "cursor": cursor}, _print_workflows, **options)
-
-
-def run_verb(
-    name: str, call: Answer, show: Callable[[Answer], None], *, url: str | None, tenant: str, as_json: bool
-) -> None:
-    """Call the verb, print what it answers, and exit with the code that says how it went."""
-    call = {field: value for field, value in call.items() if value is not None}
-    answer, code = asyncio.run(_remote(url, name, call) if url else _local(name, call, tenant))
-    if as_json:
-        print_json(answer)
-    elif code is Exit.DONE:
-        show(answer)
-    else:
-        _print_refusal(answer)
-    if code is not Exit.DONE:
-        sys.exit(int(code))
-
-
-async def _local(name: str, call: Answer, tenant: str) -> tuple[Answer, Exit]:
-    async with open_verbs(load_settings()) as verbs:
-        answer = await verbs.call(name, call, tenant_id=tenant)
-        return answer, exit_of_answer(answer)
-
-
-async def _remote(url: str, name: str, call: Answer) -> tuple[Answer, Exit]:
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=URL_TIMEOUT) as session,
-            session.post(f"{url.rstrip('/')}/verbs/{name}", json=call) as response,
-        ):
-            answer = json.loads(await response.read())
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        raise StoreUnavailable(f"{url} does not answer as a worker does: {error or type(error).__name__}") from error
-    if response.status == 200:
-        return answer, exit_of_answer(answer)
-    return answer, _STATUS_EXITS.get(response.status, Exit.USAGE if response.status == 400 else Exit.REFUSED)
-
-
-def _json_argument(text: str) -> object:
-    if text.startswith("@"):
-        return _json_file(Path(text[1:]))
-    return _parsed(text, "the JSON argument")
-
-
-def _json_file(path: Path) -> object:
-    try:
-        return _parsed(path.read_text("utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputInvalid(f"cannot read {path}: {error}") from error
-
-
-def _parsed(text: str, what: str) -> object:
-    try:
-        return strict_json.parse(text)
-    except ContractError as error:
-        raise InputInvalid(f"{what} {error}") from error
-
-
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
@@ -190,23 +89,4 @@ def _label(text: str) -> tuple[str, str]:
 def _print_jobs(answer: Answer) -> None:
     columns = ("jobId", "workflowName", "status", "attempt", "outstandingStep", "businessKey", "createdAt", "error")
     print_table(answer["jobs"], columns)
-    _print_more(answer)
-
-
-def _print_workflows(answer: Answer) -> None:
-    print_table(answer["workflows"], ("name", "version", "createdAt", "createdBy", "definitionHash"))
-    _print_more(answer)
-
-
-def _print_more(answer: Answer) -> None:
-    if cursor := answer.get("nextCursor"):
-        click.echo(f"more: --cursor {cursor}")
-
-
-def _print_refusal(answer: Answer) -> None:
-    print_problem(str(answer.get("message") or answer.get("error")))
-    for finding in answer.get("findings", ())[1:]:
-        where = f"step {finding['step']}: " if finding["step"] else ""
-        print_problem(f"{where}{finding['error']}")
-    if step := answer.get("outstandingStep"):
-        click.echo(f"the run waits for {step!r}", err=True)
+    print_more(answer)

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, Schema
+from confluent_kafka.schema_registry import AsyncSchemaRegistryClient, RegisteredSchema, Schema
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
@@ -152,6 +152,17 @@ class SchemaRegistry:
         newest = await self._look_up(("newest", subject), lambda: self._client.get_latest_version(subject))
         schema_id = _id(newest.schema_id)
         return frame(schema_id, b"", _path_of(await self._file(schema_id), message_name, subject))
+
+    async def version(self, subject: str, number: int | None = None) -> RegisteredSchema:
+        """Return one version of a subject as it was registered, by default the newest.
+
+        Raises:
+            UnknownSchema: there is none.
+            RegistryUnavailable: no answer; ask again.
+        """
+        return await self._look_up(
+            ("version", subject, number), lambda: self._client.get_version(subject, number or "latest")
+        )
 
     async def register(self, subject: str, schema: SchemaText) -> int:
         """Register *schema* under *subject* and return its id. Doing it again changes nothing.
