@@ -67,7 +67,7 @@ class Simulation:
 
     async def run(self) -> Run:
         """Follow it until it has ended, or waits for what nobody has prepared."""
-        self._kept.announce("submit")
+        await self._submit()
         while self._status is Status.QUEUED:
             try:
                 ending = await self._segment()
@@ -75,6 +75,14 @@ class Simulation:
                 continue
             await self._write(ending)
         return self._told()
+
+    async def _submit(self) -> None:
+        try:
+            await self._plan.check_input(self._given, self._evaluator)
+        except StepFailed as error:
+            self._settle("refuse", Status.FAILED, None, str(error))
+        else:
+            self._kept.announce("submit")
 
     async def _segment(self) -> Ending:
         try:
@@ -167,7 +175,7 @@ class Simulation:
         self._kept.ask(step, parked.request)
         self._kept.announce("park", step)
         if step in self._answers:
-            await self._take_answer(parked)
+            await self._answered(parked)
             return
         patience, since = parked.patience, self._now
         if patience.remind_after_ms is not None and self._in_time(self._later(milliseconds=patience.remind_after_ms)):
@@ -183,24 +191,20 @@ class Simulation:
         else:
             self._status, self._waiting_for = Status.WAITING, step
 
-    async def _take_answer(self, parked: Parked) -> None:
-        step, (message, response) = parked.step, self._answer(parked)
+    async def _answered(self, parked: Parked) -> None:
+        index, step = parked.step_index, parked.step
+        try:
+            message = self._plan.parse_response(index, self._answers[step])
+            response = self._plan.render(message)
+        except InputInvalid as error:
+            wanted = self._plan.steps[index].output_type
+            raise NotPrepared(f"the answer that is prepared for step {step} is no {wanted}: {error}") from None
         try:
             await self._plan.check_response(message, step, self._evaluator)
         except StepFailed as error:
             self._settle("reject_answer", Status.FAILED, step, str(error))
-            return
-        self._resume("answer", StoredCheckpoint(parked.step_index, step, False, response))
-
-    def _answer(self, parked: Parked) -> tuple[Message, object]:
-        """The prepared answer as a message, and as JSON."""
-        answer = self._answers[parked.step]
-        try:
-            message = self._plan.parse_response(parked.step_index, answer)
-            return message, self._plan.render(message)
-        except InputInvalid as error:
-            wanted = self._plan.steps[parked.step_index].output_type
-            raise NotPrepared(f"the answer that is prepared for step {parked.step} is no {wanted}: {error}") from None
+        else:
+            self._resume("answer", StoredCheckpoint(index, step, False, response))
 
     def _resume(self, move: str, checkpoint: StoredCheckpoint) -> None:
         self._kept.keep(checkpoint)

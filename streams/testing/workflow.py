@@ -75,7 +75,8 @@ class Workflow:
         """Submit one run and follow it to its end, or to where it waits for an answer that is not prepared.
 
         Args:
-            input: The input as plain JSON or JSON text.
+            input: The input as plain JSON or JSON text. Where the workflow has it validated, and it breaks a rule, the
+                run is FAILED from its birth.
             calls: What each method (`package.Service/Method`) replies: JSON of the response, a message, a failure such
                 as `Unavailable()`, or a function of the request and a `Context`, such as a handler. A list has one of
                 these for each call, in order; anything else serves every call.

@@ -251,6 +251,40 @@ def test_a_job_type_is_a_workflow_of_its_function() -> None:
     assert done.result == {"value": {"indexed": 3, "by": "a connection"}}
 
 
+RULED = """
+syntax = "proto3";
+package mail.v1;
+import "buf/validate/validate.proto";
+message Mail { string to = 1 [(buf.validate.field).string.min_len = 2]; }
+service Mailer { rpc Send(Mail) returns (Mail); }
+"""
+
+
+def ruled(**step: object) -> dict[str, object]:
+    """A mail that has rules goes in, and one comes out."""
+    call = {"name": "mail", "target": "mailer", "method": "mail.v1.Mailer/Send", "rules": ["to = input.to"], **step}
+    return {"schema": {"sources": {"mail.proto": RULED}}, "inputType": "mail.v1.Mail", "steps": [call]}
+
+
+def test_what_breaks_the_rules_of_its_type_fails_the_run_where_it_comes_in() -> None:
+    born = Workflow.load({**ruled(), "validate": True}).run({"to": "a"})
+    called = Workflow.load(ruled(validate=True)).run({"to": "ana"}, calls={"mail.v1.Mailer/Send": {"to": "b"}})
+    asked = Workflow.load(ruled(validate=True, completion="external")).run({"to": "ana"}, answers={"mail": {"to": "c"}})
+
+    assert (born.status, born.failed_step, born.events) == ("FAILED", None, ["FAILED"])
+    assert (called.status, called.failed_step, called.events) == ("FAILED", "mail", ["ACCEPTED", "FAILED mail"])
+    assert (asked.status, asked.failed_step, asked.events) == (
+        "FAILED",
+        "mail",
+        ["ACCEPTED", "WAITING mail", "FAILED mail"],
+    )
+    for run in (born, called, asked):
+        assert run.error is not None
+        assert run.error.startswith("VALIDATION: ")
+        assert "to: " in run.error
+        assert run.responses == {}
+
+
 def test_a_call_without_a_reply_names_method_and_step(lending: Workflow) -> None:
     with pytest.raises(
         NotPrepared, match=r"^step score calls loan\.v1\.Scorer/Score, and no reply is prepared for it: "
