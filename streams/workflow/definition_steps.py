@@ -18,10 +18,12 @@ from streams.workflow.patience import ENDLESS, Patience, read_patience
 from streams.workflow.retry import DEFAULT_RETRY, RetryPolicy, read_retry
 
 EXTERNAL: Final = "external"
-_UNSUPPORTED: Final = {
-    "structured": "structured",
-}
-_OTHER_KINDS: Final = ("structured", *KINDS)
+# What is no part of this engine, told by name to whoever brings a definition from elsewhere.
+_NO_MODELS: Final = (
+    "no model fills messages here; call it from a service, or from a handler in Python with the target local"
+)
+_NO_JOINS: Final = "streams are not joined here; join them in a service, and call a unary method of it"
+_OTHER_KINDS: Final = ("structured", "streamJoin", *KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ def read_step(step: object, index: int, findings: Findings) -> StepDefinition | 
         patience=read_patience(reader, answered=completion == EXTERNAL or isinstance(kind, AskDefinition)),
         validate=reader.flag("validate"),
     )
-    reader.refuse(_UNSUPPORTED)
+    reader.refuse("structured", _NO_MODELS, kind="structured")
+    reader.refuse("streamJoin", _NO_JOINS, kind="workflow")
     reader.refuse_unknown()
     return definition if name else None
 

@@ -102,12 +102,11 @@ class ObjectReader:
             self.fault(f"{key} must hold texts, not {shown(value[index])}", key, index)
         return () if others else tuple(value)
 
-    def refuse(self, unsupported: Mapping[str, str]) -> None:
-        """Refuse members that this version does not support: their names, with the kind of finding of each."""
-        for key, kind in unsupported.items():
-            if key in self._members:
-                self._known.add(key)
-                self.fault(f"{key} is not supported by this version of the engine", key, kind=kind)
+    def refuse(self, key: str, why: str, *, kind: str) -> None:
+        """Refuse a member that other engines of this language have: *why*, and the way out."""
+        if key in self._members:
+            self._known.add(key)
+            self.fault(f"{key} is not supported: {why}", key, kind=kind)
 
     def refuse_unknown(self) -> None:
         """Refuse every member that was not asked for. Call it last."""

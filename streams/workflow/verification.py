@@ -193,7 +193,8 @@ class Verification:
             self._fault(step, "workflow", f"method: {error}", "method")
             return None
         if method.client_streaming or method.server_streaming:
-            self._fault(step, "method", f"{step.method} is a streaming method: a step calls unary ones", "method")
+            fault = f"{step.method} is a streaming method, and a step calls unary ones: add one that answers at once"
+            self._fault(step, "method", fault, "method")
         return method
 
     async def composition(

@@ -97,7 +97,8 @@ async def test_a_workflow_or_an_input_that_is_not_valid_stores_nothing(door: Doo
     [
         ({"when": "1 + 1"}, "when"),
         ({"celRules": [{"selector": "nothing", "target": "text"}]}, "celRules"),
-        ({"validate": True}, "validate"),
+        ({"structured": {"targetType": "text.v1.Tokens", "model": "m"}}, "call it from a service"),
+        ({"streamJoin": {}}, "join them in a service"),
         ({"retry": {"attempts": 0}}, "retry"),
     ],
 )

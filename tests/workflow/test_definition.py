@@ -94,18 +94,19 @@ def test_an_unknown_key_is_refused_with_its_pointer(path: tuple[Any, ...], point
 
 
 @pytest.mark.parametrize(
-    ("key", "kind"),
+    ("key", "kind", "way_out"),
     [
-        ("structured", "structured"),
+        ("structured", "structured", "call it from a service, or from a handler"),
+        ("streamJoin", "workflow", "join them in a service"),
     ],
 )
 @pytest.mark.parametrize("value", [None, False, [], {"some": "thing"}])
-def test_what_this_version_does_not_support_is_refused_by_name_and_never_ignored(
-    key: str, kind: str, value: object
+def test_what_is_no_part_of_this_engine_is_refused_by_name_with_the_way_out(
+    key: str, kind: str, way_out: str, value: object
 ) -> None:
     document = loan_with(lambda d: d["steps"][1].update({key: value}))
 
-    with pytest.raises(DefinitionInvalid, match=f"{key} is not supported by this version") as caught:
+    with pytest.raises(DefinitionInvalid, match=f"{key} is not supported: .*{way_out}") as caught:
         parse_definition(document)
 
     assert found(caught.value.findings) == [("desk", kind, f"/steps/1/{key}")]
