@@ -7,6 +7,7 @@ import pytest
 from streams.workflow.backoff import Backoff
 
 
+@pytest.mark.spec(59)
 @pytest.mark.parametrize(("failures", "floor"), [(1, 5.0), (2, 10.0), (3, 20.0), (10, 2560.0)])
 def test_each_failure_doubles_the_delay_and_adds_up_to_a_tenth(failures: int, floor: float) -> None:
     least = Backoff(5, 3600, spread=lambda: 0.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schemas.errors import WorkerError, WorkflowBroken
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.plan import Plan
-from streams.workflow.runner import Completed, StoredCheckpoint, run_segment
+from streams.workflow.runner import Completed, Parked, StoredCheckpoint, run_segment
 from tests.workflow.samples import (
     ANSWER,
     DATA,
@@ -71,6 +71,24 @@ async def test_a_response_that_does_not_parse_fails_naming_the_step(
 async def test_a_step_that_ran_without_a_response_fails(plan: Plan, service: Service) -> None:
     with pytest.raises(WorkflowBroken, match="of score has no response"):
         await segment(plan, service, stored=[entry(0, "score", None)])
+
+
+@pytest.mark.spec(72)
+@pytest.mark.parametrize("skipped", [1, 2, 3])
+async def test_a_run_goes_on_behind_steps_that_were_skipped(skipped: int, plan: Plan, service: Service) -> None:
+    log = Log()
+    log.stored = [entry(index, step.name, None, skipped=True) for index, step in enumerate(plan.steps[:skipped])]
+
+    ended = await segment(plan, service, log)
+
+    if skipped == 1:
+        assert isinstance(ended, Parked)
+        assert ended.step == "desk"
+        return
+    assert isinstance(ended, Completed)
+    assert service.called == (["notify"] if skipped == 2 else [])
+    assert ended.result == {"applicant": "ana", "approved": False, "note": "", "mailId": "m-1" if skipped == 2 else ""}
+    assert [step.skipped for step in ended.steps] == [index < skipped for index in range(3)]
 
 
 @pytest.mark.parametrize("stored", [[entry(1, "score", {})], [SCORED, entry(0, "desk", ANSWER)], [{"step": "score"}]])
