@@ -139,7 +139,7 @@ class _Branches:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._work.max_concurrency, len(self._waiting))):
                     group.create_task(self._call_on())
-        if len(self._responses) == self._end() < len(self._inputs):
+        if not self._failures and len(self._responses) == self._end() < len(self._inputs):
             await self._fail(self._end(), self._rejected[self._end()])
         if self._ended_by is not None and not isinstance(self._ended_by, BudgetSpent):
             raise self._ended_by

@@ -1,12 +1,22 @@
-"""Rules over fields that are not set, and over values at the edge of their types: as gates and as mapping rules."""
+"""Rules over fields that are not set, and over values at the edge of their types: as gates, mapping rules and rules."""
 
 import base64
 import json
+import re
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from protovalidate._gen.buf.validate.validate_pb import MessageRules, Rule
 
-from schemas.errors import DefinitionInvalid, GateFailed, MappingFailed, StepFailed
+from schemas.errors import (
+    DefinitionInvalid,
+    GateFailed,
+    MappingFailed,
+    StepFailed,
+    ValidationFailed,
+    WorkflowBroken,
+)
 from streams.evaluator.protoc import ProtocChild
 from streams.workflow.runner import Completed
 from tests.workflow.samples import DATA, Log, Service, descriptor_set, plan_of, segment
@@ -86,6 +96,46 @@ async def test_d17_each_row_as_a_mapping_rule(
     else:
         _, sent = await ran(document, given, protoc)
         assert getattr(sent, field) == (int(answer) if isinstance(answer, str) else answer)
+
+
+def validating(expression: str) -> dict[str, object]:
+    """The same workflow, whose step's response must keep one rule, over `this`."""
+    rule = Rule(id="the.rule", message="it does not hold", expression=re.sub(r"\binput\b", "this", expression))
+    rules = MessageRules(cel=[rule]).to_binary()
+    files = FileDescriptorSet.FromString(descriptor_set("parcel_full"))
+    [file] = [file for file in files.file if file.name == "depot/parcel.proto"]
+    file.dependency.append("buf/validate/validate.proto")
+    [parcel] = [message for message in file.message_type if message.name == "Parcel"]
+    length = bytes([len(rules) & 0x7F | 0x80, len(rules) >> 7])
+    parcel.options.MergeFromString(bytes([1159 << 3 & 0x7F | 2 | 0x80, 1159 >> 4]) + length + rules)
+    schema = {"descriptorSetBase64": base64.b64encode(files.SerializeToString()).decode()}
+    return {**workflow(validate=True), "schema": schema}
+
+
+@pytest.mark.case("D17")
+@pytest.mark.parametrize(("name", "expression", "given", "answer"), ROWS, ids=[row[0] for row in ROWS])
+async def test_d17_each_row_as_a_validation_rule(
+    name: str, expression: str, given: dict[str, object], answer: Any, protoc: ProtocChild
+) -> None:
+    error = isinstance(answer, str) and answer.startswith("error")
+    document = validating(expression if isinstance(answer, bool) or error else f"({expression}) == {literal(answer)}")
+    log = Log()
+
+    async def validated() -> None:
+        plan = await plan_of(document, protoc)
+        await segment(plan, Service(plan.schema_set, {"accept": given}), log, given={})
+
+    if error:
+        with pytest.raises((WorkflowBroken, DefinitionInvalid), match=r"the\.rule") as caught:
+            await validated()
+        if isinstance(caught.value, WorkflowBroken):
+            assert (caught.value.step, caught.value.retryable) == ("accept", False)
+    elif answer is False:
+        with pytest.raises(ValidationFailed, match="it does not hold"):
+            await validated()
+    else:
+        await validated()
+    assert len(log.stored) == (0 if error or answer is False else 1)
 
 
 def _is_a_defect(error: StepFailed, expression: str) -> None:
