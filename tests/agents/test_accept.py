@@ -1,6 +1,7 @@
 """What becomes of a batch of records: real rows, without a broker."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -330,6 +331,28 @@ async def test_a_machine_that_cannot_check_expressions_holds_the_batch(bench: Be
     assert await storing == {("requests", 0): 1}
     assert await bench.rows("SELECT status FROM run") == [("QUEUED",)]
     await evaluator.close()
+
+
+async def test_an_input_that_breaks_its_rules_is_born_failed_with_the_rules_it_broke(bench: Bench) -> None:
+    document = {**embed_text(), "name": "ruled", "validate": True}
+    [(name, text)] = document["schema"]["sources"].items()
+    text = text.replace("package text.v1;", 'package text.v1;\nimport "buf/validate/validate.proto";')
+    ruled = "message Text { string text = 1 [(buf.validate.field).string.max_len = 3]; }"
+    text = text.replace("message Text { string text = 1; }", ruled)
+    document["schema"] = {**document["schema"], "sources": {name: text}}
+    definition = stored_definition(await Compiler()(document), "ruled")
+    await Definitions(bench.database).put_workflow(definition, tenant_id="default", name="ruled", created_by="test")
+
+    requests = [request_value(workflow_name="ruled", input={"text": text}) for text in ("abcd", "abc")]
+    await bench.accept.store(assignment(), [record(offset, value) for offset, value in enumerate(requests)])
+
+    assert await bench.rows("SELECT status FROM run ORDER BY created_at") == [("FAILED",), ("QUEUED",)]
+    reason = "VALIDATION: input: text: must be at most 3 characters"
+    assert await bench.rows("SELECT error FROM run_outcome WHERE error IS NOT NULL") == [(reason,)]
+    [(type_, error, detail)] = await bench.rows("SELECT type, error, detail FROM event WHERE error IS NOT NULL")
+    assert (type_, error) == (5, reason)
+    [violation] = json.loads(detail)["violations"]
+    assert violation == {"path": "text", "ruleId": "string.max_len", "message": "must be at most 3 characters"}
 
 
 class _Refusing:

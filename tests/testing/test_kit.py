@@ -18,6 +18,7 @@ from streams.testing import (
 )
 from tests.workflow.mail import campaign, mail_all
 from tests.workflow.notices import ask, notices, tell, wait
+from tests.workflow.ruled import ruled_mail
 from tests.workflow.samples import INPUT, loan, loan_with
 
 SCORE, MAIL = "loan.v1.Scorer/Score", "loan.v1.Mailer/Send"
@@ -335,3 +336,12 @@ def test_a_definition_that_does_not_verify_is_refused() -> None:
 
 async def test_it_also_works_where_a_loop_is_running(lending: Workflow) -> None:
     assert run(lending).status == "COMPLETED"
+
+
+def test_a_prepared_answer_that_breaks_its_rules_ends_the_run_as_in_a_store() -> None:
+    asked = Workflow.load(ruled_mail(completion="external", validate=True))
+
+    refused = asked.run({"title": "1"}, answers={"mail": {"id": "m-2"}})
+    assert (refused.status, refused.error) == ("FAILED", "VALIDATION: id: must be sent")
+    assert refused.events == ["ACCEPTED", "WAITING mail", "FAILED mail"]
+    assert asked.run({"title": "1"}, answers={"mail": {"id": "m-1"}}).status == "COMPLETED"
