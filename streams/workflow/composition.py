@@ -55,7 +55,10 @@ class CompiledCelRule:
             self.assignment.write(message, value)
             return
         for rule in self.fallback:
-            rule.apply(message, scope)
+            try:
+                rule.apply(message, scope)
+            except ValueRefused as error:
+                raise ValueRefused(f"fallback {rule.text!r}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

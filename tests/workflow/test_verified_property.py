@@ -118,10 +118,10 @@ cel_rules = st.fixed_dictionaries(
 mappings = {"rules": st.lists(text_rules, max_size=6), "celRules": st.lists(cel_rules, max_size=4)}
 
 INNER = st.fixed_dictionaries(
-    {}, optional={"text": st.text(max_size=3), "count": st.integers(-9, 9), "deeper": st.just({})}
+    {}, optional={"text": st.text("aé7 ", max_size=3), "count": st.integers(-9, 9), "deeper": st.just({})}
 )
 FREE = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=2),
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text("aé7 ", max_size=2),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
     max_leaves=4,
 )

@@ -1,0 +1,23 @@
+"""Fallback rules of CEL rules: one that fails is named itself, and not only the rule it belongs to."""
+
+import pytest
+
+from schemas.errors import MappingFailed
+from streams.evaluator.protoc import ProtocChild
+from tests.workflow.samples import RESPONSES, Service, loan_with, plan_of, segment
+
+
+async def test_a_fallback_that_fails_is_named_with_its_rule(protoc: ProtocChild) -> None:
+    rules = [
+        {"target": "cents", "filter": "true", "fallback": ["applicant = input.applicant", "cents = input.applicant"]}
+    ]
+    plan = await plan_of(loan_with(lambda document: document["steps"][0].update(celRules=rules)), protoc)
+    service = Service(plan.schema_set, RESPONSES)
+
+    with pytest.raises(
+        MappingFailed, match=r"^MAPPING: celRules\[0\] cents .*: fallback 'cents = input.applicant': \"ana\" is not an"
+    ) as caught:
+        await segment(plan, service)
+
+    assert caught.value.step == "score"
+    assert service.called == []
