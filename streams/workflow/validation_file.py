@@ -11,7 +11,7 @@ RULES_NUMBER: Final = 1159
 
 @cache
 def validation_file() -> bytes:
-    """The serialized FileDescriptorProto. The first call loads the library, which takes some tenths of a second."""
+    """The serialized FileDescriptorProto. The first call loads the library, which takes a tenth of a second."""
     from protovalidate import ViolationPb
 
     return ViolationPb.desc().file.proto.to_binary()

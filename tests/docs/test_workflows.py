@@ -13,11 +13,13 @@ from schemas.errors import DefinitionInvalid, HandlerRejected
 from streams.evaluator import bounds
 from streams.evaluator.evaluators import InProcessEvaluator
 from streams.evaluator.protoc import ProtocChild
+from streams.evaluator.rule_operations import LISTED
 from streams.handlers.calls import HandlerCalls, OnBehalf
 from streams.handlers.registry import load_registry
 from streams.metrics import Metrics
 from streams.workflow.compiler import Compiled, compile_definition
 from streams.workflow.definition import DEFAULT_DEADLINE_MS
+from streams.workflow.descriptors import SchemaSet
 from streams.workflow.limits import MAX_EXPRESSION_BYTES, MAX_FAN_OUT_CONCURRENCY, MAX_FAN_OUT_ITEMS
 from streams.workflow.runner import CallRequest, Completed, run_segment
 from tests.docs.markdown import ROOT, blocks, links
@@ -110,6 +112,23 @@ async def test_the_handlers_it_shows_do_what_they_say(tmp_path: Path, monkeypatc
     with pytest.raises(HandlerRejected, match="less than nothing"):
         await run(-1)
     assert registry.job_types == ["reindex"]
+
+
+async def test_the_rules_it_shows_hold_as_it_says() -> None:
+    [rules] = blocks(TEXT, "proto rules")
+    schemas = SchemaSet.from_bytes(await PROTOC({"parcel.proto": rules}, None))
+    given = schemas.parse_json("parcel.v1.Parcel", {"code": "x", "cents": 100_000, "tags": ["a", "b", ""]})
+
+    evaluator = InProcessEvaluator()
+    assert await evaluator.broken_rules(schemas, "parcel.v1.Parcel") == []
+    [rejection] = (await evaluator.rejections(schemas, given)).values()
+
+    assert [(violation.path, violation.rule_id) for violation in rejection.violations] == [
+        ("", "parcel.insured"),
+        ("code", "string.pattern"),
+        ("tags[2]", "string.min_len"),
+    ]
+    assert f"up to {LISTED} of them" in TEXT
 
 
 def test_the_limits_it_names_are_those_that_hold() -> None:

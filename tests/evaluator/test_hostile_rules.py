@@ -96,7 +96,7 @@ def _varint(number: int) -> bytes:
 
 
 async def test_loading_the_engine_is_not_counted_as_a_rule_s_time() -> None:
-    """It takes some tenths of a second, and here a request has one."""
+    """It takes a tenth of a second, and here a request has half of one."""
     evaluator = ChildEvaluator(seconds=0.05)
     schemas = await schema_of("string t = 2 [(buf.validate.field).string.min_len = 1];")
 
