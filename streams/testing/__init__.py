@@ -14,7 +14,6 @@ It drives the engine that workers drive, with the evaluator that they have, and 
 service: what services reply and people answer is prepared. Back-off, waits and deadlines take no time.
 
     workflow     what is loaded, and run
-    documents    definitions from files
     replies      what is prepared for calls, and what a call may end with
     handlers     functions in Python as replies
     simulation   segment after segment, as workers would run them; kept: what they leave behind

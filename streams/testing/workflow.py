@@ -11,7 +11,8 @@ from streams.evaluator.child_evaluator import ChildEvaluator
 from streams.evaluator.evaluators import InProcessEvaluator, OperationsEvaluator
 from streams.evaluator.protoc import ProtocChild
 from streams.handlers.jobs import job_definition
-from streams.testing.documents import read_document
+from streams.sources.definition_files import read_definition_file
+from streams.sources.schema_files import embedded
 from streams.testing.handlers import Handlers
 from streams.testing.replies import Replies, Reply
 from streams.testing.run import Run
@@ -40,7 +41,7 @@ class Workflow:
     def load(
         cls, source: str | Path | Mapping[str, object], *, evaluator: Literal["in_process", "child"] = "in_process"
     ) -> "Workflow":
-        """Compile a definition: a file of JSON or YAML (`.yaml`, `.yml`), or the document itself.
+        """Compile a definition: a file of YAML or JSON as the commands take them, or the document itself.
 
         Args:
             source: A path, or plain JSON values.
@@ -49,9 +50,9 @@ class Workflow:
 
         Raises:
             DefinitionInvalid: it does not verify; `findings` has all that is wrong with it.
-            OSError, ValueError: the file cannot be read, or is no JSON or YAML.
+            InputInvalid: the file cannot be read, or names a schema that cannot; the sentence says where.
         """
-        document = read_document(Path(source)) if isinstance(source, str | Path) else source
+        document = _read(Path(source)) if isinstance(source, str | Path) else source
         build = _BUILDERS[evaluator]
         return cls(_compiled(document, build), evaluator=build, functions={})
 
@@ -127,6 +128,11 @@ _BUILDERS: Final[Mapping[str, Callable[[], OperationsEvaluator]]] = {
     "in_process": InProcessEvaluator,
     "child": ChildEvaluator,
 }
+
+
+def _read(path: Path) -> object:
+    file = read_definition_file(path)
+    return embedded(file.document, file.folder)
 
 
 def _compiled(document: object, build: Callable[[], OperationsEvaluator]) -> Plan:

@@ -1,5 +1,6 @@
 """The testing kit: what a test of a workflow sees, and what it is told when it prepared too little."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from streams.testing import (
     Workflow,
 )
 from tests.workflow.mail import campaign, mail_all
-from tests.workflow.notices import ask, notices, tell, wait
+from tests.workflow.notices import SOURCE, ask, notices, tell, wait
 from tests.workflow.ruled import ruled_mail
 from tests.workflow.samples import INPUT, loan, loan_with
 
@@ -332,6 +333,24 @@ def test_an_input_that_could_not_be_submitted_is_refused(lending: Workflow) -> N
 def test_a_definition_that_does_not_verify_is_refused() -> None:
     with pytest.raises(DefinitionInvalid, match="step notify: "):
         Workflow.load(loan_with(lambda document: document["steps"][2]["rules"].append("nothing = input.applicant")))
+
+
+def test_a_definition_is_read_from_yaml_with_the_schema_that_it_names_by_path(tmp_path: Path) -> None:
+    (tmp_path / "notice.proto").write_text(SOURCE)
+    (tmp_path / "notices.yaml").write_text("""
+schema: {protoFiles: [notice.proto]}
+inputType: notice.v1.Order
+steps:
+  - name: tell
+    publish: {topic: notices, type: notice.v1.Notice}
+    rules: [number = input.number]
+""")
+    [published] = Workflow.load(tmp_path / "notices.yaml").run({"number": "7"}).published
+    assert published.value == {"text": "", "number": "7"}
+
+    (tmp_path / "notices.yaml").write_text("steps: []\nsteps: []\n")
+    with pytest.raises(InputInvalid, match=r"notices\.yaml: .*steps"):
+        Workflow.load(str(tmp_path / "notices.yaml"))
 
 
 async def test_it_also_works_where_a_loop_is_running(lending: Workflow) -> None:
