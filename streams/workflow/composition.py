@@ -89,7 +89,10 @@ class Composition:
 
 
 def _shown(rule: CompiledCelRule) -> str:
-    expression = rule.selector or rule.filter
-    source = expression.source if expression is not None else ""
-    text = source if len(source) <= _SHOWN else f"{source[:_SHOWN]}..."
-    return f"{rule.target} = {text!r}" if rule.selector is not None else f"{rule.target} (filter {text!r})"
+    selector = f" = {_cut(rule.selector.source)!r}" if rule.selector is not None else ""
+    filter = f" (filter {_cut(rule.filter.source)!r})" if rule.filter is not None else ""
+    return f"{rule.target}{selector}{filter}"
+
+
+def _cut(source: str) -> str:
+    return source if len(source) <= _SHOWN else f"{source[:_SHOWN]}..."

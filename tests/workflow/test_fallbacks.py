@@ -1,4 +1,4 @@
-"""Fallback rules of CEL rules: one that fails is named itself, and not only the rule it belongs to."""
+"""What of a CEL rule failed is named: its filter and its selector, and the fallback rule by itself."""
 
 import pytest
 
@@ -21,3 +21,14 @@ async def test_a_fallback_that_fails_is_named_with_its_rule(protoc: ProtocChild)
 
     assert caught.value.step == "score"
     assert service.called == []
+
+
+async def test_a_filter_that_fails_is_shown_beside_the_selector(protoc: ProtocChild) -> None:
+    rules = [{"target": "applicant", "filter": "1 / (input.amount_cents - input.amount_cents) > 0", "selector": "'x'"}]
+    plan = await plan_of(loan_with(lambda document: document["steps"][0].update(celRules=rules)), protoc)
+
+    with pytest.raises(MappingFailed) as caught:
+        await segment(plan, Service(plan.schema_set, RESPONSES))
+
+    shown = "(filter '1 / (input.amount_cents - input.amount_cents) > 0')"
+    assert str(caught.value) == f"MAPPING: celRules[0] applicant = \"'x'\" {shown}: filter: divide by zero"
