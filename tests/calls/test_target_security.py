@@ -2,8 +2,6 @@
 
 import json
 import logging
-import socket
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -19,6 +17,7 @@ from streams.calls.targets import Targets
 from streams.workflow.runner import CallRequest
 from tests.fixtures.certificates import Authority
 from tests.fixtures.grpc_server import Answer, ScriptedServer
+from tests.fixtures.plain_listener import TLS_HANDSHAKE, listening
 
 METHOD = "/loan.v1.Scorer/Score"
 TOKEN = "very-secret-token-0123456789"
@@ -235,39 +234,13 @@ async def test_the_limits_of_a_target_bound_its_calls(grpc_server: ScriptedServe
     assert received.seconds_left <= 3
 
 
-class PlainListener:
-    """Takes connections, and keeps the first bytes of each; it never answers."""
-
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("localhost", 0))
-        self.address = f"localhost:{self._socket.getsockname()[1]}"
-        self.heard: list[bytes] = []
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            with connection:
-                self.heard.append(connection.recv(4_096))
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-
-
 @pytest.mark.spec(50)
 @pytest.mark.parametrize("asked_by", ["the step", "the target", "both", "a literal"])
 async def test_tls_is_never_given_up_for_plaintext(asked_by: str, tmp_path: Path) -> None:
-    listener = PlainListener()
-    file = write(tmp_path, address=listener.address, tls=asked_by in ("the target", "both"))
+    with listening() as listener:
+        file = write(tmp_path, address=listener.address, tls=asked_by in ("the target", "both"))
+        async with calling(Targets(file)) as call:
+            with pytest.raises(CallFailed, match="UNAVAILABLE"):
+                await call(listener.address if asked_by == "a literal" else "scorer", tls=asked_by != "the target")
 
-    async with calling(Targets(file)) as call:
-        with pytest.raises(CallFailed, match="UNAVAILABLE"):
-            await call(listener.address if asked_by == "a literal" else "scorer", tls=asked_by != "the target")
-
-    listener.close()
-    assert listener.heard
-    assert {first[:2] for first in listener.heard} == {b"\x16\x03"}  # a TLS handshake, and nothing of HTTP/2
+    assert {first[:2] for first in listener.heard} == {TLS_HANDSHAKE}
