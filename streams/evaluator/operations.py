@@ -42,8 +42,10 @@ class LoadedSchema:
     def __init__(self, descriptor_set: bytes) -> None:
         self.size = len(descriptor_set)
         self.pool = DescriptorPool()
-        for file in FileDescriptorSet.FromString(descriptor_set).file:
+        files = FileDescriptorSet.FromString(descriptor_set).file
+        for file in files:
             self.pool.AddSerializedFile(file.SerializeToString(deterministic=True))
+        self.file_names = [file.name for file in files]
         self._parts: dict[Callable[[LoadedSchema], Any], Any] = {}
 
     def part(self, make: Callable[["LoadedSchema"], _Part]) -> _Part:

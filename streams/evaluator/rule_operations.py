@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import protovalidate
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import Message
 
 from streams.evaluator.frames import Header
@@ -31,6 +32,18 @@ class _Rules:
     def __init__(self, schema: LoadedSchema) -> None:
         self._schema = schema
         self._validator = protovalidate.Validator()
+        self._validator.collect_violations(self._one_that_sees_all())
+
+    def _one_that_sees_all(self) -> Message:
+        """A message whose file imports all others: a validator knows the predefined rules of imports alone.
+
+        A file that imports another one for its options only does not count as importing it.
+        """
+        file = FileDescriptorProto(name="workflow_runs_sees_all.proto", package="workflow_runs.sees_all")
+        file.dependency.extend(self._schema.file_names)
+        file.message_type.add(name="All")
+        self._schema.pool.AddSerializedFile(file.SerializeToString(deterministic=True))
+        return self._schema.new("workflow_runs.sees_all.All")
 
     def violations(self, message: Message) -> list[protovalidate.Violation]:
         """Raises Refused when a rule does not compile, or fails for this message."""

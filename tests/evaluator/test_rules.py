@@ -163,6 +163,20 @@ async def schema_of(body: str) -> SchemaSet:
     return SchemaSet.from_bytes(await ProtocChild()({"a.proto": text}, None))
 
 
+async def test_predefined_rules_hold_where_their_file_is_imported_for_its_options_alone(
+    evaluator: OperationsEvaluator,
+) -> None:
+    text = """edition = "2024"; package t;
+    import option "buf/validate/validate.proto"; import option "even.proto";
+    message A { int32 n = 1 [(buf.validate.field).int32.(even.v1.even) = true]; }"""
+    sources = {"a.proto": text, "even.proto": (DATA / "even.proto").read_text()}
+    schemas = SchemaSet.from_bytes(await ProtocChild()(sources, None))
+
+    assert await evaluator.broken_rules(schemas, "t.A") == []
+    assert await rejected(evaluator, schemas, "t.A", {"n": 3}) == [("n", "int32.even", "must be even")]
+    assert await rejected(evaluator, schemas, "t.A", {"n": 4}) == []
+
+
 async def test_broken_rules_are_found_without_any_data(evaluator: OperationsEvaluator) -> None:
     for body, (field, said) in BROKEN.items():
         [broken] = await evaluator.broken_rules(schemas := await schema_of(body), "t.A")

@@ -1,5 +1,6 @@
 """Answers to parked steps: the right one wakes the run, every other changes nothing and is told why."""
 
+import json
 from uuid import uuid4
 
 import pytest
@@ -114,6 +115,16 @@ async def test_an_answer_that_broke_its_rules_fails_the_run_and_leaves_no_checkp
     assert (row["composed_request"], row["next_target"], row["completed_at"] is None) == (None, None, False)
     assert (row["attempt"], row["attempt_step"]) == (1, "review")
     assert await given.log(run.job_id) == ["ACCEPTED", "WAITING review", "FAILED review"]
+
+
+async def test_the_event_of_an_answer_that_broke_its_rules_tells_which(given: Given) -> None:
+    run = await given.parked()
+    detail = {"violations": [{"path": "ä", "ruleId": "r", "message": "m"}], "violationsTotal": 1}
+    await given.answers.reject_answer(
+        tenant_id="default", job_id=run.job_id, step="review", error="VALIDATION: ä: m", detail=detail
+    )
+    query = "select detail from event where job_id = %(id)s and type = 5"
+    assert json.loads(await select_one(given.sql, query, {"id": run.job_id})) == detail
 
 
 @pytest.mark.parametrize("response", [{"text": "a\0b"}, {"text": "\ud800"}, {"number": float("nan")}])
