@@ -47,6 +47,7 @@ class Run:
         published: What its steps sent, in order, each once.
         responses: The response of every finished step, by its name. Skipped ones have none.
         skipped: The steps that their gates skipped, in order.
+        claims: How often a worker took it up: once, and again after each crash, failed try, answer and wait.
         seconds: The time that was skipped: back-off and waits, from the submission to the end.
     """
 
@@ -60,6 +61,7 @@ class Run:
     published: Sequence[Published]
     responses: Mapping[str, object]
     skipped: Sequence[str]
+    claims: int
     seconds: float
     asked: Mapping[str, Sequence[object]] = field(repr=False)
     tried: Mapping[str, Sequence[Item]] = field(repr=False)

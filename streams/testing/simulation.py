@@ -62,6 +62,7 @@ class Simulation:
         self._failed_step: str | None = None
         self._waiting_for: str | None = None
         self._failed_tries: dict[str | None, int] = {}
+        self._claims = 0
         self._kept = Kept(plan, job_id)
         self._not_prepared: NotPrepared | None = None
 
@@ -85,6 +86,7 @@ class Simulation:
             self._kept.announce("submit")
 
     async def _segment(self) -> Ending:
+        self._claims += 1
         try:
             return await run_segment(
                 self._plan,
@@ -249,6 +251,7 @@ class Simulation:
             published=kept.published,
             responses={entry.step: entry.response for entry in kept.checkpoints if not entry.skipped},
             skipped=[entry.step for entry in kept.checkpoints if entry.skipped],
+            claims=self._claims,
             seconds=(self._now - self._submitted_at).total_seconds(),
             asked=kept.asked,
             tried={step: _shown(items) for step, items in kept.items.items()},

@@ -83,8 +83,8 @@ class Workflow:
                 these for each call, in order; anything else serves every call.
             answers: What somebody answers to each step that is answered from outside. One without an answer here is
                 reminded, and fails, as the workflow says; else it waits.
-            crash_after: Steps after whose checkpoint the worker dies. A name that stands there twice is no more than
-                once: a checkpoint is written once.
+            crash_after: Steps after whose checkpoint the worker that wrote it dies. None is at work where an answer or
+                the end of a wait is written, so none dies there.
             max_attempts: How often a step is tried that says nothing of that itself, as MAX_ATTEMPTS of the settings.
             job_id: The run's id.
             connection: What a transactional handler gets as its connection.

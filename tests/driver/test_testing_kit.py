@@ -96,6 +96,7 @@ async def test_a_run_of_the_kit_is_that_of_a_worker(world: World, story: Story) 
 
     assert run.events == events
     assert (run.status, run.result, run.verdict) == (row["status"], row["result"], row["verdict"])
+    assert run.claims == row["fence"]
     assert run.waiting_for == row["outstanding_step"]
     assert without_times(run.error) == without_times(row["error"])
     assert run.calls("tokenize") == len(world.server.calls(TOKENIZE))
