@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from schemas.errors import DefinitionInvalid, HandlerRejected
+from schemas.errors import DefinitionInvalid, HandlerRejected, SettingsInvalid
+from streams.calls.targets import read_targets
 from streams.evaluator import bounds
 from streams.evaluator.evaluators import InProcessEvaluator
 from streams.evaluator.protoc import ProtocChild
@@ -17,12 +18,15 @@ from streams.evaluator.rule_operations import LISTED
 from streams.handlers.calls import HandlerCalls, OnBehalf
 from streams.handlers.registry import load_registry
 from streams.metrics import Metrics
+from streams.sources.definition_files import read_definition_file
+from streams.sources.schema_files import embedded
 from streams.workflow.compiler import Compiled, compile_definition
 from streams.workflow.definition import DEFAULT_DEADLINE_MS
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.limits import MAX_EXPRESSION_BYTES, MAX_FAN_OUT_CONCURRENCY, MAX_FAN_OUT_ITEMS
 from streams.workflow.runner import CallRequest, Completed, run_segment
 from tests.docs.markdown import ROOT, blocks, links
+from tests.fixtures.certificates import Authority
 
 GUIDE = ROOT / "docs" / "workflows.md"
 TEXT = GUIDE.read_text("utf-8")
@@ -49,6 +53,41 @@ async def test_every_step_it_shows_compiles_behind_the_input(block: str) -> None
     step = json.loads(block)
     document = example()
     await compiled({**{key: document[key] for key in ("schema", "inputType")}, "steps": [step]})
+
+
+@pytest.mark.parametrize("block", blocks(TEXT, "yaml workflow"))
+async def test_every_file_it_shows_compiles_beside_the_files_that_it_names(block: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.proto").write_text(blocks(TEXT, "proto")[0])
+    (tmp_path / "order.yaml").write_text(block)
+    file = read_definition_file(tmp_path / "order.yaml")
+
+    await compile_definition(embedded(file.document, tmp_path), protoc=PROTOC, evaluator=InProcessEvaluator())
+
+
+def test_every_key_of_a_target_stands_in_the_file_of_targets_it_shows(tmp_path: Path) -> None:
+    [block] = blocks(TEXT, "yaml targets")
+    authority = Authority()
+    worker = authority.issue("worker")
+    for name, content in {
+        "targets.yaml": block.encode(),
+        "ca.pem": authority.certificate,
+        "worker.pem": worker.certificate,
+        "worker.key": worker.key,
+        "pricing.token": b"token",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+
+    targets = read_targets(tmp_path / "targets.yaml", default_permits=8)
+
+    assert {name: target.address for name, target in targets.items()} == {
+        "pricing": "pricing.internal:443",
+        "mailer": "10.0.0.7:9000",
+    }
+    (tmp_path / "targets.yaml").write_text("a: {noSuchKey: 1}")
+    with pytest.raises(SettingsInvalid, match="known are") as refused:
+        read_targets(tmp_path / "targets.yaml", default_permits=8)
+    known = re.findall(r"\w+", str(refused.value.problems[0]).partition("known are ")[2])
+    assert [key for key in known if f"{key}:" not in block] == []
 
 
 @pytest.mark.parametrize("place", [(), ("steps", 0), ("steps", 2, "celRules", 0), ("output",)])
