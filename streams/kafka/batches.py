@@ -13,8 +13,8 @@ from typing import Any, Final
 import aiokafka
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.record.default_records import _DefaultRecordBatchPy, _DefaultRecordPy
-from aiokafka.record.legacy_records import LegacyRecordBatch
-from aiokafka.record.util import decode_varint
+from aiokafka.record.legacy_records import _LegacyRecordBatchPy
+from aiokafka.record.util import decode_varint, decode_varint_py
 
 from streams.kafka.decompression import TooLarge, decompressed
 
@@ -22,6 +22,7 @@ _LENGTH_AT: Final = 8
 _OVERHEAD_BYTES: Final = 12
 _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
+_VARINT_BYTES: Final = 10
 # Behind every offset that is asked for: aiokafka passes over what lies before.
 _OFFSET: Final = 1 << 62
 
@@ -98,7 +99,7 @@ def use_own_reader(client: aiokafka.AIOKafkaConsumer) -> None:
 def _read_batch(data: memoryview) -> Any:
     magic = data[_MAGIC_AT]
     if magic < _MAGIC:
-        return _read_old_batch(LegacyRecordBatch(bytes(data), magic))
+        return _read_old_batch(_LegacyRecordBatchPy(bytes(data), magic))
     batch = _Batch(data)
     if magic != _MAGIC:
         raise _Corrupt(f"a batch of the format {magic}")
@@ -132,10 +133,12 @@ class _Batch(_DefaultRecordBatchPy):  # type: ignore[misc]  # it is closed to su
     def _read_msg(self, decode_varint: Any = decode_varint) -> _DefaultRecordPy:
         buffer: bytearray = self._buffer
         pos = self._pos
+        # aiokafka's compiled reader of numbers looks at no bounds: too near to the end it would read what is behind it.
+        last_safe = len(buffer) - _VARINT_BYTES
 
         def number() -> int:
             nonlocal pos
-            value, pos = decode_varint(buffer, pos)
+            value, pos = decode_varint(buffer, pos) if pos <= last_safe else decode_varint_py(buffer, pos)
             return int(value)
 
         def text() -> bytes | None:
@@ -205,7 +208,7 @@ class _GivenBatch:
         return iter(self._records)
 
 
-def _read_old_batch(batch: LegacyRecordBatch) -> _GivenBatch:
+def _read_old_batch(batch: _LegacyRecordBatchPy) -> _GivenBatch:
     """Read a batch of a time in which records had no headers, and at first no time either."""
     if not batch.validate_crc():
         raise _Corrupt("the checksum is wrong")

@@ -93,7 +93,7 @@ def test_a_batch_whose_checksum_is_wrong_cannot_be_read_and_what_stands_before_c
 @pytest.mark.parametrize(
     ("patch", "why"),
     [
-        (lambda b: b.replace(b"\x02\x06XYZ", b"\x04\x06XYZ"), "as long as it says"),  # a header that is not there
+        (lambda b: b.replace(b"\x02\x06XYZ", b"\x04\x06XYZ"), "out of range"),  # a header that is not there
         (lambda b: b.replace(b"\x06XYZ", b"\x05XYZ"), "a header has no name"),
         (lambda b: b.replace(b"\x06XYZ", b"\x04XYZ"), "not as long as it says"),
         (lambda b: b + b"\0", "unconsumed"),
@@ -118,6 +118,13 @@ def test_a_format_that_nobody_knows_cannot_be_read(magic: int) -> None:
     batch = bytearray(raw_batch(b"one"))
     batch[16] = magic
     assert unreadable(read(sealed(batch))).why == f"a batch of the format {magic}"
+
+
+def test_a_size_that_leads_far_behind_the_end_is_not_followed() -> None:
+    """Bytes there would end the process."""
+    far = b"\xfe\xff\xff\xff\x1f"  # 4,294,967,295
+    found = unreadable(read(raw_batch(b"one", patch=lambda b: b.replace(b"\x06key", far + b"key"))))
+    assert "out of range" in found.why
 
 
 @given(st.data())
