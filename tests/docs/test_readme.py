@@ -84,15 +84,16 @@ def test_every_file_it_names_is_there(name: str) -> None:
 
 def test_every_command_it_names_is_there() -> None:
     shown = "\n".join(blocks(TEXT, "bash") + blocks(TEXT, "bash tour"))
-    named = {tuple(found.split()) for found in re.findall(r"^workflow-runs((?: [a-z][a-z-]*)+)", shown, re.MULTILINE)}
-    named |= {tuple(found.split()) for found in re.findall(r"`workflow-runs((?: [a-z][a-z-]*)+)", TEXT)}
+    words = r"(?: [a-z][a-z-]*+(?!\.))+"  # order.yaml is no command
+    named = {tuple(found.split()) for found in re.findall(rf"^workflow-runs({words})", shown, re.MULTILINE)}
+    named |= {tuple(found.split()) for found in re.findall(rf"`workflow-runs({words})", TEXT)}
     assert len(named) > 8
-    for words in named:
+    for path in named:
         command: click.Command | None = cli
-        for word in words:
-            assert isinstance(command, click.Group), words
+        for word in path:
+            assert isinstance(command, click.Group), path
             command = command.get_command(click.Context(command), word)
-            assert command is not None, words
+            assert command is not None, path
 
 
 def test_every_make_target_it_names_is_there() -> None:
