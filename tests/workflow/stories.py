@@ -104,6 +104,7 @@ class Life:
     calls: Counter[tuple[str, bytes]] = field(default_factory=Counter)
     items: dict[str, dict[int, TriedItem]] = field(default_factory=dict)
     questions: dict[str, object] = field(default_factory=dict)
+    done_at_crash: frozenset[str] = frozenset()
 
     keeps = True
 
@@ -113,6 +114,7 @@ class Life:
             try:
                 ended = await self._segment()
             except Crashed:
+                self.done_at_crash = self._done()
                 continue
             match ended:
                 case Completed(result=result):
@@ -166,6 +168,12 @@ class Life:
 
     def may_try_again(self, step: str, error: StepFailed, failed_tries: int) -> bool:
         return False
+
+    def _done(self) -> frozenset[str]:
+        """The steps and the branches whose call must never be made again."""
+        branches = (f"{step}#{index}" for step, items in self.items.items() for index in items)
+        steps = (kept.step for kept in self.stored)
+        return frozenset([*branches, *steps])
 
     def _crashes_now(self) -> bool:
         self.moments += 1
