@@ -26,59 +26,28 @@ TEXT_LENGTH: Final = 500
 _HOPELESS: Final = ("No value with name", "outputs an unexpected type")
 
 
-class _Rules:
-    """The rules of one schema. A validator of its own: one that is shared would mix up editions of a file."""
+def _validator(schema: LoadedSchema) -> protovalidate.Validator:
+    """The validator of one schema. One that is shared would mix up editions of a file."""
+    validator = protovalidate.Validator()
+    validator.collect_violations(_one_that_sees_all(schema))
+    return validator
 
-    def __init__(self, schema: LoadedSchema) -> None:
-        self._schema = schema
-        self._validator = protovalidate.Validator()
-        self._validator.collect_violations(self._one_that_sees_all())
 
-    def _one_that_sees_all(self) -> Message:
-        """A message whose file imports all others: a validator knows the predefined rules of imports alone.
+def _one_that_sees_all(schema: LoadedSchema) -> Message:
+    """A message whose file imports all others: a validator knows the predefined rules of imports alone.
 
-        A file that imports another one for its options only does not count as importing it.
-        """
-        file = FileDescriptorProto(name="workflow_runs_sees_all.proto", package="workflow_runs.sees_all")
-        file.dependency.extend(self._schema.file_names)
-        file.message_type.add(name="All")
-        self._schema.pool.AddSerializedFile(file.SerializeToString(deterministic=True))
-        return self._schema.new("workflow_runs.sees_all.All")
-
-    def violations(self, message: Message) -> list[protovalidate.Violation]:
-        """Raises Refused when a rule does not compile, or fails for this message."""
-        try:
-            return self._validator.collect_violations(message)
-        except (protovalidate.CompilationError, protovalidate.EvaluationError) as error:
-            raise Refused(_one_line(str(error))) from None
-
-    def broken(self, full_name: str) -> Iterator[tuple[str, str]]:
-        """The field, empty for the type itself, and what is wrong with a rule of it."""
-        if (fault := self._fault(self._schema.new(full_name))) is None:
-            return
-        told = False
-        probes = Probes(self._schema, full_name)
-        for field, probe in probes.messages():
-            if (inner := self._fault(probe)) is not None and inner[0]:
-                told = True
-                yield field, inner[1].replace(probe.DESCRIPTOR.full_name, full_name)
-        if fault[0] and not told:
-            yield "", fault[1]
-
-    def _fault(self, empty: Message) -> tuple[bool, str] | None:
-        """Whether a rule is broken, or only fails for a message that is empty, and the engine's text."""
-        try:
-            self._validator.collect_violations(empty)
-        except protovalidate.CompilationError as error:
-            return True, _one_line(str(error))
-        except protovalidate.EvaluationError as error:
-            return any(text in str(error) for text in _HOPELESS), _one_line(str(error))
-        return None
+    A file that imports another one for its options only does not count as importing it.
+    """
+    file = FileDescriptorProto(name="workflow_runs_sees_all.proto", package="workflow_runs.sees_all")
+    file.dependency.extend(schema.file_names)
+    file.message_type.add(name="All")
+    schema.pool.AddSerializedFile(file.SerializeToString(deterministic=True))
+    return schema.new("workflow_runs.sees_all.All")
 
 
 def check(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
     """The rules of `type` that are `broken`: each with the name of its field and what is wrong with it."""
-    return {"broken": list(schema.part(_Rules).broken(request["type"]))}, ()
+    return {"broken": list(_broken(schema, request["type"]))}, ()
 
 
 def reject(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
@@ -88,7 +57,7 @@ def reject(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tup
     """
     counts: dict[int | None, int] = defaultdict(int)
     listed: dict[int | None, list[tuple[str, str, str]]] = defaultdict(list)
-    for violation in schema.part(_Rules).violations(schema.read(request["type"], blobs[0])):
+    for violation in _violations(schema, schema.read(request["type"], blobs[0])):
         broken = violation.proto
         elements = list(broken.field.elements) if broken.field is not None else []
         place, elements = _placed(elements, request["items"])
@@ -100,6 +69,40 @@ def reject(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tup
 
 
 OPERATIONS: Final[dict[str, Operation]] = {"rules.check": check, "rules.reject": reject}
+
+
+def _violations(schema: LoadedSchema, message: Message) -> list[protovalidate.Violation]:
+    """Raises Refused when a rule does not compile, or fails for this message."""
+    try:
+        return schema.part(_validator).collect_violations(message)
+    except (protovalidate.CompilationError, protovalidate.EvaluationError) as error:
+        raise Refused(_one_line(str(error))) from None
+
+
+def _broken(schema: LoadedSchema, full_name: str) -> Iterator[tuple[str, str]]:
+    """The field, empty for the type itself, and what is wrong with a rule of it."""
+    validator = schema.part(_validator)
+    fault = _fault(validator, schema.new(full_name))
+    if fault is None:
+        return
+    told = False
+    for field, probe in Probes(schema, full_name).messages():
+        if (inner := _fault(validator, probe)) is not None and inner[0]:
+            told = True
+            yield field, inner[1].replace(probe.DESCRIPTOR.full_name, full_name)
+    if fault[0] and not told:
+        yield "", fault[1]
+
+
+def _fault(validator: protovalidate.Validator, empty: Message) -> tuple[bool, str] | None:
+    """Whether a rule is broken, or only fails for a message that is empty, and the engine's text."""
+    try:
+        validator.collect_violations(empty)
+    except protovalidate.CompilationError as error:
+        return True, _one_line(str(error))
+    except protovalidate.EvaluationError as error:
+        return any(text in str(error) for text in _HOPELESS), _one_line(str(error))
+    return None
 
 
 def _placed(elements: list[Any], items: list[str]) -> tuple[int | None, list[Any]]:

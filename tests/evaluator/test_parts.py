@@ -132,6 +132,7 @@ def test_nothing_of_the_engine_is_loaded_before_an_expression_is() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "streams.evaluator.child_evaluator" in loaded
     assert "cel_expr_python" not in loaded
+    assert "protovalidate" not in loaded
 
 
 @pytest.mark.parametrize(("value", "kind"), [("child", ChildEvaluator), ("in_process", InProcessEvaluator)])

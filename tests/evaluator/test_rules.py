@@ -1,13 +1,17 @@
 """What rules of schemas say about a message: the same in a child process and in this one."""
 
 import asyncio
+import gc
 import re
+import weakref
 from pathlib import Path
 
 import pytest
 
 from streams.evaluator.evaluators import OperationsEvaluator
+from streams.evaluator.operations import LoadedSchemas
 from streams.evaluator.protoc import ProtocChild
+from streams.evaluator.rule_operations import check, reject
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.evaluation import Rejection, RuleFailed
 
@@ -183,3 +187,19 @@ async def test_broken_rules_are_found_without_any_data(evaluator: OperationsEval
         assert (body, broken.type, broken.field) == (body, "t.A", field)
         assert re.search(said, str(broken)), str(broken)
         assert [broken] == await evaluator.broken_rules(schemas, "t.A")
+
+
+async def test_a_schema_that_makes_room_takes_its_validator_along(ruled: SchemaSet) -> None:
+    """At once: it is memory that Python does not count, so that its collector would come late."""
+    schemas = LoadedSchemas(most=1)
+    gc.collect()
+    gc.disable()
+    try:
+        schemas.load("first", ruled.to_bytes())
+        first = weakref.ref(schemas.get("first"))
+        for operation, more in ((check, []), (reject, [b""])):
+            operation(schemas.get("first"), {"type": RULES, "items": []}, more)
+        schemas.load("second", ruled.to_bytes())
+        assert first() is None
+    finally:
+        gc.enable()

@@ -59,6 +59,20 @@ async def test_an_answer_that_breaks_its_rules_fails_the_run_without_a_checkpoin
     assert (late["ok"], late["code"], late["status"]) == (False, "wrong-state", "FAILED")
 
 
+async def test_an_answer_whose_rules_give_no_answer_fails_the_run_as_a_defect(door: Door) -> None:
+    document = ruled()
+    [(name, text)] = document["schema"]["sources"].items()
+    document["schema"]["sources"] = {name: text.replace("this.reason != ''", "1 / size(this.reason) > 0")}
+    submitted = await door.ok("submit-workflow", {"workflow": document, "input": {"text": "a"}})
+    await door.until_status(job_id := submitted["jobId"], "WAITING")
+
+    answer = await door.ok("complete-step", answered(job_id, approved=False))
+
+    assert (answer["ok"], answer["code"], answer["status"]) == (False, "rejected", "FAILED")
+    assert answer["error"].startswith("WORKFLOW: a rule of text.v1.Review gives no answer: ")
+    assert (await door.job(job_id))["error"] == answer["error"]
+
+
 async def test_an_answer_that_keeps_its_rules_goes_on(door: Door) -> None:
     job_id = await parked(door)
     assert (await door.ok("complete-step", answered(job_id, approved=False, reason="no")))["ok"] is True
