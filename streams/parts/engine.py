@@ -19,6 +19,7 @@ from streams.verbs.definition_source import DefinitionCompiler
 from streams.workflow.callbacks import CallRequest
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.evaluation import Evaluator
+from streams.workflow.names import handler_target, is_job_target
 
 _TENANT = "default"
 
@@ -77,7 +78,12 @@ class UnkeptCalls:
         """Make one call; see `streams.verbs.run.PlanCalls`."""
         served = self.handlers.registry.find(request.target)
         if served is None and not self.targets.serves(request.target):
-            raise SegmentInterrupted(f"the target {request.target} is not served here")
+            way_out = (
+                "name the module of its handler in HANDLERS"
+                if request.target == handler_target(request.method.removeprefix("/")) or is_job_target(request.target)
+                else "name it in TARGETS_FILE, or allow its address in TARGETS_ALLOWED"
+            )
+            raise SegmentInterrupted(f"the target {request.target} is not served here: {way_out}")
         asked_at = time.monotonic()
         permit = await self.permits.take(request.target, wait_seconds=request.timeout_seconds)
         left = request.timeout_seconds - (time.monotonic() - asked_at)

@@ -86,8 +86,7 @@ class RunWorkflow:
         except StepFailed as error:
             return refused("failed", str(error), failedStep=error.step or None, **(error.event_detail or {}))
         except SegmentInterrupted as error:
-            text = f"{error}: name it in TARGETS_FILE, or allow its address in TARGETS_ALLOWED"
-            return refused("not-served", text)
+            return refused("not-served", str(error))
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """The verbs that look at definitions, or run them without keeping anything, over HTTP on a whole worker."""
 
 import asyncio
+import json
 import time
 import uuid
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 import grpc
 import pytest
 
+from schemas.errors import SettingsInvalid
 from tests.driver.stories import EMBED, embed_only, embed_reviewed_text, embed_text
+from tests.fixtures.eventually import eventually
 from tests.fixtures.grpc_server import Answer, ScriptedServer
 from tests.fixtures.plain_listener import TLS_HANDSHAKE, listening
 from tests.handlers.steps import SOURCE
@@ -181,7 +184,28 @@ async def test_a_handler_serves_a_synchronous_run_unless_it_writes_with_a_checkp
         refused = await door.ok("run-workflow", {"workflow": document("Write"), "input": {"text": "reply"}})
         assert (refused["ok"], "submit-workflow" in refused["error"]) == (False, True)
         nobody = await door.ok("run-workflow", {"workflow": document("Nobody"), "input": {"text": "reply"}})
-        assert (nobody["ok"], nobody["code"]) == (False, "not-served")
+        assert (nobody["ok"], nobody["code"], "HANDLERS" in nobody["error"]) == (False, "not-served", True)
+
+
+async def test_a_folder_of_definitions_in_yaml_and_json_is_stored_at_the_start(
+    database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "text.proto").write_text(embed_text()["schema"]["sources"]["text.proto"])
+    in_yaml = "name: in-yaml\nschema: {protoFiles: [text.proto]}\ninputType: text.v1.Text\nsteps:\n  - name: pause\n"
+    (tmp_path / "one.yaml").write_text(f"{in_yaml}    wait: {{forMs: 1}}\n")
+    (tmp_path / "two.json").write_text(json.dumps(embed_text()))
+    (tmp_path / "README.md").write_text("no definition")
+    settings = {"database_url": database_url, "roles": "runs,web", "workflows_dir": tmp_path}
+
+    async with opened_door(**settings) as door:
+        await eventually(lambda: "starting" not in {service.detail for service in door.worker.health()})
+        listed = (await door.ok("list-workflows", {}))["workflows"]
+        assert [workflow["name"] for workflow in listed] == ["embed-text", "in-yaml"]
+
+    (tmp_path / "three.yml").write_text(f"{in_yaml}    wait: yes\n")
+    with pytest.raises(SettingsInvalid, match=r"WORKFLOWS_DIR: .*three\.yml: line 6: yes means different things"):
+        async with opened_door(**settings):
+            pass
 
 
 async def test_a_description_has_what_people_ask_and_a_chart(door: Door) -> None:
