@@ -2,6 +2,8 @@
 PY ?= python3
 STAMP := .venv/installed
 RUN := .venv/bin/python -m
+# Most tests wait for other processes: two at a time keep two processors busy, each with servers of its own.
+JOBS ?= 2
 
 .PHONY: help dev demo test chaos check bench format clean
 
@@ -14,8 +16,8 @@ dev: $(STAMP) ## Run a whole stack and a worker until Ctrl-C
 demo: $(STAMP) ## Watch durable runs, through a failure, a killed worker and a person's answer (HOLD=1 keeps it running, KAFKA=apache)
 	@.venv/bin/workflow-runs demo $(if $(KAFKA),--kafka $(KAFKA)) $(if $(HOLD),--hold)
 
-test: $(STAMP) ## Run every test; ARGS="-k intake" passes arguments to pytest
-	@$(RUN) pytest $(ARGS)
+test: $(STAMP) ## Run every test; ARGS="-k intake" passes arguments to pytest, JOBS=0 runs them in one process
+	@$(RUN) pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 chaos: $(STAMP) ## Kill workers, database and brokers under load (MINUTES=2; SEED=n repeats the choices of a run)
 	@$(RUN) tests.chaos --minutes $(or $(MINUTES),2) $(if $(SEED),--seed $(SEED))

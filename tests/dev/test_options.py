@@ -46,8 +46,11 @@ class Run:
         self.output = done.stdout + done.stderr
 
 
-def test_tests_on_apache_are_skipped_where_it_cannot_run_and_one_line_says_so(tmp_path: Path) -> None:
-    run = Run(tmp_path, java=False)
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["in one process", "in two"])
+def test_tests_on_apache_are_skipped_where_it_cannot_run_and_one_line_says_so(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    run = Run(tmp_path, *options, java=False)
     assert run.code == 0, run.output
     assert "1 passed, 2 skipped" in run.output
     assert run.output.count("not run here: tests on Apache Kafka (no Java)") == 1

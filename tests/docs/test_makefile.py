@@ -23,10 +23,9 @@ RECIPES = {
 }
 
 
-# These tests may themselves be run by make, which passes its flags on to every make below it.
-OUTSIDE_OF_MAKE = {
-    name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
-}
+# These tests may themselves be run by make, which passes its flags and variables on to every make below it.
+PASSED_ON = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARGS", "JOBS", "KAFKA", "HOLD"}
+OUTSIDE_OF_MAKE = {name: value for name, value in os.environ.items() if name not in PASSED_ON}
 
 
 def make(*arguments: str) -> str:
@@ -56,7 +55,8 @@ def test_what_runs_the_product_installs_it_first(target: str) -> None:
 
 def test_hold_and_args_are_passed_on() -> None:
     assert dry_run("demo", "HOLD=1").split() == [".venv/bin/workflow-runs", "demo", "--hold"]
-    assert dry_run("test", "ARGS=-k intake").split() == [".venv/bin/python", "-m", "pytest", "-k", "intake"]
+    assert dry_run("test", "ARGS=-k intake", "JOBS=3").split()[:5] == [".venv/bin/python", "-m", "pytest", "-n", "3"]
+    assert dry_run("test", "ARGS=-k intake").split()[-2:] == ["-k", "intake"]
 
 
 def test_help_lists_every_target() -> None:
