@@ -10,7 +10,14 @@ import contextlib
 import logging
 from typing import Final
 
-from schemas.errors import ContentRefused, ContractError, EvaluatorUnavailable, RegistryUnavailable, StoreUnavailable, UnknownSchema
+from schemas.errors import (
+    ContentRefused,
+    ContractError,
+    EvaluatorUnavailable,
+    RegistryUnavailable,
+    StoreUnavailable,
+    UnknownSchema,
+)
 from schemas.topics import Topic
 from store.dead_letters import DeadLetters, HeldLetter, OpenLetters
 from store.looks import MOST_LETTERS

@@ -102,7 +102,9 @@ def test_a_stored_definition_that_does_not_verify_is_broken_with_every_finding(c
         document["steps"][2]["rules"].append("x = 1")
         document["steps"][1]["structured"] = {}
 
-    with pytest.raises(WorkflowBroken, match=r"step desk: structured is not supported.*step notify: rule 'x = 1'") as caught:
+    with pytest.raises(
+        WorkflowBroken, match=r"step desk: structured is not supported.*step notify: rule 'x = 1'"
+    ) as caught:
         loaded(loan_with(change), pinned.descriptor_set)
     assert caught.value.step == "desk"
 
