@@ -35,6 +35,8 @@ def parse(text: str) -> object:
     _check_depth(text)
     try:
         value = _DECODER.decode(text)
+    except _NotFinite as found:
+        raise ContractError(f"{found.token}{_place_of_not_finite(text)} {found.reason}", code="not-finite") from None
     except json.JSONDecodeError as error:
         raise ContractError(f"not JSON: {error}", code="bad-json") from None
     except ValueError:
@@ -119,16 +121,36 @@ def kind_of(value: object) -> str:
             return "an object"
 
 
+class _NotFinite(Exception):
+    """A token that stands for no finite number. Its place is not known where it is met."""
+
+    def __init__(self, token: str, reason: str) -> None:
+        super().__init__(reason)
+        self.token = token if len(token) <= 40 else f"{token[:40]}…"
+        self.reason = reason
+
+
 def _refuse_constant(token: str) -> NoReturn:
-    raise ContractError(f"{token} is not a JSON number", code="not-finite")
+    raise _NotFinite(token, "is not a JSON number")
 
 
 def _finite(token: str) -> float:
     number = float(token)
     if not math.isfinite(number):
-        shown = token if len(token) <= 40 else f"{token[:40]}…"
-        raise ContractError(f"{shown} is beyond the range of a double", code="not-finite")
+        raise _NotFinite(token, "is beyond the range of a double")
     return number
+
+
+def _place_of_not_finite(text: str) -> str:
+    """Where the first of them stands; nothing where that is the whole text, or what follows is not JSON."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return ""
+    for pointer, number in _scalars(value, ""):
+        if isinstance(number, float) and not math.isfinite(number):
+            return f" at {cut(pointer, 200)}" if pointer else ""
+    return ""
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -158,24 +180,25 @@ def _check_depth(text: str) -> None:
 
 
 def _check_characters(value: object) -> None:
-    for pointer, text in _texts(value, ""):
-        if bad := unstorable(text):
+    for pointer, text in _scalars(value, ""):
+        if isinstance(text, str) and (bad := unstorable(text)):
             where = f" at {cut(pointer, 200)}" if pointer else ""
             code = "nul" if bad == "U+0000" else "surrogate"
             raise ContractError(f"{bad}{where} cannot be stored", code=code)
 
 
-def _texts(value: object, pointer: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield pointer, value
-    elif isinstance(value, dict):
+def _scalars(value: object, pointer: str) -> Iterator[tuple[str, object]]:
+    """Every key, and every value that holds no others, with its JSON pointer."""
+    if isinstance(value, dict):
         for key, member in value.items():
             here = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
             yield here, key
-            yield from _texts(member, here)
+            yield from _scalars(member, here)
     elif isinstance(value, list):
         for index, element in enumerate(value):
-            yield from _texts(element, f"{pointer}/{index}")
+            yield from _scalars(element, f"{pointer}/{index}")
+    else:
+        yield pointer, value
 
 
 def _skip(text: str, at: int) -> int:

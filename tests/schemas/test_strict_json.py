@@ -249,3 +249,18 @@ def test_only_an_object_is_read_as_one() -> None:
     assert parse_object('{"a": 1}') == {"a": 1}
     with pytest.raises(ContractError, match="is an array, not an object"):
         parse_object("[]")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("NaN", "NaN is not a JSON number"),
+        ('{"a": [1, {"b/c": -Infinity}], "d": NaN}', "-Infinity at /a/1/b~1c is not a JSON number"),
+        ("[1e999]", "1e999 at /0 is beyond the range of a double"),
+        ('{"a": NaN', "NaN is not a JSON number"),
+    ],
+)
+def test_what_is_no_finite_number_is_told_with_its_place(text: str, says: str) -> None:
+    with pytest.raises(ContractError) as caught:
+        strict_json.parse(text)
+    assert (caught.value.code, str(caught.value)) == ("not-finite", says)

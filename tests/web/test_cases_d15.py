@@ -11,16 +11,22 @@ from tests.web.parcels import ACCEPT, REPLIES, parcel, parcels, submitted
 
 pytestmark = pytest.mark.case("D15")
 
-NO_JSON = ['{"ratio": NaN}', '{"ratio": -Infinity}', '{"extras": {"score": NaN}}', '{"ratio": 1e400}']
+NO_JSON = [
+    ('{"ratio": NaN}', "NaN at /input/ratio is not a JSON number"),
+    ('{"ratio": -Infinity}', "-Infinity at /input/ratio is not a JSON number"),
+    ('{"extras": {"score": NaN}}', "NaN at /input/extras/score is not a JSON number"),
+    ('{"ratio": 1e400}', "1e400 at /input/ratio is beyond the range of a double"),
+]
 
 
-@pytest.mark.parametrize("given", NO_JSON)
-async def test_d15_an_input_with_a_token_that_is_no_json_is_a_bad_call(door: Door, given: str) -> None:
+@pytest.mark.parametrize(("given", "says"), NO_JSON)
+async def test_d15_an_input_with_a_token_that_is_no_json_is_a_bad_call(door: Door, given: str, says: str) -> None:
     call = f'{{"workflow": {json.dumps(parcels())}, "input": {given}}}'
 
     status, problem = await door.post("submit-workflow", call.encode())
 
     assert (status, problem["error"]) == (400, "invalid-input")
+    assert says in problem["message"]
     assert (await door.ok("list-jobs", {}))["jobs"] == []
 
 
