@@ -262,5 +262,5 @@ def test_only_an_object_is_read_as_one() -> None:
 )
 def test_what_is_no_finite_number_is_told_with_its_place(text: str, says: str) -> None:
     with pytest.raises(ContractError) as caught:
-        strict_json.parse(text)
+        parse(text)
     assert (caught.value.code, str(caught.value)) == ("not-finite", says)
