@@ -11,6 +11,7 @@ from store.control import Control
 from store.database import Database
 from store.moves import Moves
 from store.prune import Prune
+from store.relay_queue import RelayQueue
 from store.submit import Submits
 from store.upkeep import Upkeep
 from tests.store.given import LEASE_SECONDS, Given
@@ -75,3 +76,8 @@ async def given(
 @pytest.fixture
 def prune(database: Database) -> Prune:
     return pruning(database)
+
+
+@pytest.fixture
+def queue(database: Database) -> RelayQueue:
+    return RelayQueue(database)
