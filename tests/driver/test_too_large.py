@@ -47,9 +47,10 @@ def picky_target() -> Iterator[str]:
 @pytest.mark.case("D21")
 async def test_d21_a_response_over_our_limit_fails_the_run_at_once_with_both_sizes(world: World) -> None:
     world.server.script(TOKENIZE, Answer(token_of(5_000_000)))
+    world.targets["tokenizer"]["message_bytes"] = LIMIT
     job_id = await world.run()
 
-    async with world.worker(message_bytes=LIMIT):
+    async with world.worker():
         row = await world.until_status(job_id, "FAILED")
 
     assert "5000005" in row["error"]
