@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,12 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from streams.handlers.context import Context
-from streams.handlers.declarations import Declaration, RunsIn
+from streams.handlers.declarations import Declaration, RunsIn, declared_in
 from streams.handlers.running import awaited, called
 from streams.handlers.values import Given, Served, served
 from streams.workflow.callbacks import CallRequest
 from streams.workflow.descriptors import SchemaSet
-from streams.workflow.names import JOB_METHOD, handler_target, job_target
+from streams.workflow.names import JOB_METHOD, handler_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +43,26 @@ class Handlers:
             deadline=datetime.now(UTC) + timedelta(seconds=request.timeout_seconds),
             transaction=self.connection,
         )
-        serving = _serving(function, request.method.removeprefix("/"))
+        serving = _serving(function, request.method.removeprefix("/"), request.target)
         if serving.declaration.is_async:
             return await awaited(serving, given, context)
         return await asyncio.to_thread(called, serving, given, context)
 
 
-def _serving(function: Callable[[Any, Any], Any], method: str) -> Served:
-    name = getattr(function, "__name__", type(function).__name__)
+def job_type_of(function: Callable[[Any, Any], Any]) -> str:
+    """The name that `@job` gave to *function*; that of the function itself where it was not decorated."""
+    module = sys.modules.get(function.__module__)
+    declared = declared_in(module) if module is not None else []
+    names = (one.name for one in declared if one.is_job and one.function is function)
+    return next(names, function.__name__)
+
+
+def _serving(function: Callable[[Any, Any], Any], method: str, target: str) -> Served:
     is_job = method == JOB_METHOD
     is_async = inspect.iscoroutinefunction(function)
     declaration = Declaration(
-        name=name if is_job else method,
-        target=job_target(name) if is_job else handler_target(method),
+        name=target.partition(":")[2] if is_job else method,
+        target=target if is_job else handler_target(method),
         function=function,
         place=getattr(function, "__module__", ""),
         is_async=is_async,

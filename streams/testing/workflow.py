@@ -13,7 +13,7 @@ from streams.evaluator.protoc import ProtocChild
 from streams.handlers.jobs import job_definition
 from streams.sources.definition_files import read_definition_file
 from streams.sources.schema_files import embedded
-from streams.testing.handlers import Handlers
+from streams.testing.handlers import Handlers, job_type_of
 from streams.testing.replies import Replies, Reply
 from streams.testing.run import Run
 from streams.testing.simulation import Simulation
@@ -59,7 +59,7 @@ class Workflow:
     @classmethod
     def of_job(cls, function: Callable[[Any, Any], Any]) -> "Workflow":
         """The workflow of a job type: its one step calls *function*, which `@job` may decorate or not."""
-        plan = _compiled(job_definition(function.__name__), InProcessEvaluator)
+        plan = _compiled(job_definition(job_type_of(function)), InProcessEvaluator)
         return cls(plan, evaluator=InProcessEvaluator, functions={JOB_METHOD: function})
 
     def run(

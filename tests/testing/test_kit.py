@@ -246,14 +246,18 @@ def test_a_handler_that_rejects_fails_the_run(lending: Workflow) -> None:
 
 
 @job("reindex")
-def reindex(data: dict[str, Any], context: Context) -> dict[str, Any]:
+def rebuild(data: dict[str, Any], context: Context) -> dict[str, Any]:
+    if not data["documents"]:
+        raise ValueError("nothing to do")
     return {"indexed": data["documents"], "by": context.connection}
 
 
 def test_a_job_type_is_a_workflow_of_its_function() -> None:
-    done = Workflow.of_job(reindex).run({"documents": 3}, connection="a connection")
+    reindex = Workflow.of_job(rebuild)
+    done = reindex.run({"documents": 3}, connection="a connection")
 
     assert done.result == {"value": {"indexed": 3, "by": "a connection"}}
+    assert reindex.run({"documents": 0}).error == "WORKFLOW: the handler of reindex raised ValueError: nothing to do"
 
 
 RULED = """
