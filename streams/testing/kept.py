@@ -3,6 +3,7 @@
 from collections import Counter
 from uuid import UUID
 
+from schemas.errors import InputInvalid
 from schemas.events import ANNOUNCES
 from streams.testing.run import Published
 from streams.workflow.items import TriedItem
@@ -37,9 +38,16 @@ class Kept:
 
     def publish(self, step: str, record: ComposedRecord) -> None:
         """Keep what a step sends."""
-        value = self._plan.render(self._plan.schema_set.from_wire(record.type, record.value))
+        value = self.shown(record.type, record.value)
         key = str(self._job_id) if record.key is None else record.key.decode()
         self.published.append(Published(step, record.topic, key, record.type, value))
+
+    def shown(self, full_name: str, data: bytes) -> object:
+        """A message as plain JSON; None where it has no such form, which keeps no worker from sending it."""
+        try:
+            return self._plan.render(self._plan.schema_set.from_wire(full_name, data))
+        except InputInvalid:
+            return None
 
     def ask(self, step: str, request: object) -> None:
         """Note what a step was called with, or what was asked."""

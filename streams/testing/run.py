@@ -33,7 +33,8 @@ class Item:
 class Run:
     """A run that has ended, or waits for an answer that was not prepared.
 
-    Every message in it is plain JSON, as `get-job` shows it: lowerCamelCase, 64-bit integers as text, defaults printed.
+    Every message in it is plain JSON, as `get-job` shows it: lowerCamelCase, 64-bit integers as text, defaults printed;
+    a request or record that has no such form, one with U+0000 in it for example, is None.
 
     Attributes:
         status: COMPLETED, FAILED, DEAD, or WAITING.

@@ -132,7 +132,7 @@ class Simulation:
         work = step.work.call if isinstance(step.work, PlannedFanOut) else step.work
         assert isinstance(work, PlannedCall), "no other step calls"
         input_type = self._plan.schema_set.method(work.method_path.removeprefix("/")).input_type.full_name
-        self._kept.ask(step.name, self._plan.render(self._plan.schema_set.from_wire(input_type, request.payload)))
+        self._kept.ask(step.name, self._kept.shown(input_type, request.payload))
         self._kept.calls[step.name] += 1
         try:
             return await self._replies.reply(request, attempt=request.attempt or self._try.number)

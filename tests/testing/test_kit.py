@@ -342,6 +342,15 @@ def test_a_definition_that_does_not_verify_is_refused() -> None:
         Workflow.load(loan_with(lambda document: document["steps"][2]["rules"].append("nothing = input.applicant")))
 
 
+def test_a_request_that_could_not_be_kept_is_sent_all_the_same() -> None:
+    nul = {"target": "applicant", "selector": r"'a\u0000b'"}
+    workflow = Workflow.load(loan_with(lambda document: document["steps"][0].update(celRules=[nul])))
+
+    done = run(workflow)
+
+    assert (done.status, done.calls("score"), done.requests("score")) == ("COMPLETED", 1, [None])
+
+
 def test_a_definition_is_read_from_yaml_with_the_schema_that_it_names_by_path(tmp_path: Path) -> None:
     (tmp_path / "notice.proto").write_text(SOURCE)
     (tmp_path / "notices.yaml").write_text("""
