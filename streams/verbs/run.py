@@ -108,9 +108,11 @@ class RunWorkflow:
 
         try:
             async with asyncio.timeout(budget + _OVERTIME_SECONDS):
+                message = plan.parse_input(given)
+                await plan.check_input(message, self.evaluator)
                 outcome = await run_segment(
                     replace(plan, budget_ms=int(budget * 1000)),
-                    plan.parse_input(given),
+                    message,
                     (),
                     call=call,
                     checkpoint=_keep_nothing,

@@ -20,6 +20,7 @@ def described_plan(plan: Plan) -> Answer:
     facts: Answer = {
         "name": plan.name,
         "inputType": plan.input_type,
+        "validate": plan.validates_input or None,
         "outputType": output.type if output is not None else None,
         "deadlineMs": plan.budget_ms,
         "runDeadlineMs": plan.run_deadline_ms,
@@ -38,6 +39,7 @@ def step_facts(step: PlannedStep) -> Answer:
             **_of_work(step),
             "responseType": step.output_type,
             "when": step.gate.source if step.gate is not None else None,
+            "validate": step.validates or None,
             "attempts": step.retry.attempts or None,
         }
     )

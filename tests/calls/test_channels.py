@@ -6,6 +6,7 @@ import pytest
 
 from schemas.errors import ResourceExhausted
 from streams.calls.channels import Channels
+from streams.calls.credentials import Credentials
 
 A, B, C = "127.0.0.1:9001", "127.0.0.1:9002", "127.0.0.1:9003"
 
@@ -24,6 +25,18 @@ async def test_calls_to_one_address_share_its_channel_and_tls_has_another(channe
         assert plain is not tls
     async with channels.to(A, tls=False) as later:
         assert later is plain
+
+
+async def test_targets_at_one_address_share_no_channel_when_they_are_secured_or_limited_otherwise(
+    channels: Channels,
+) -> None:
+    other = Credentials(server_name="scorer.internal")
+    async with channels.to(A, tls=True) as anonymous, channels.to(A, tls=True, credentials=other) as named:
+        assert anonymous is not named
+        async with channels.to(A, tls=True, credentials=Credentials(server_name="scorer.internal")) as again:
+            assert again is named
+    async with channels.to(A, tls=False, message_bytes=1_024) as small, channels.to(A, tls=False) as large:
+        assert small is not large
 
 
 async def test_the_channel_that_was_idle_longest_gives_way(channels: Channels) -> None:

@@ -19,6 +19,7 @@ from tests.handlers.steps import SOURCE
 from tests.web.conftest import Door, opened_door
 
 TEXT = {"text": "a"}
+VALIDATE = ' import "buf/validate/validate.proto";'
 TOKENIZE_STEP, EMBED_STEP = embed_text()["steps"]
 
 
@@ -103,6 +104,24 @@ async def test_what_cannot_be_run_is_refused_before_any_call(door: Door, grpc_se
     away = await door.ok("run-workflow", {"workflow": elsewhere, "input": TEXT})
     assert (away["ok"], away["code"], "TARGETS_ALLOWED" in away["error"]) == (False, "not-served", True)
     assert grpc_server.calls() == []
+
+
+async def test_an_input_that_breaks_its_rules_is_refused_before_any_call(
+    door: Door, grpc_server: ScriptedServer
+) -> None:
+    ruled = embed_text(steps=[{**TOKENIZE_STEP, "validate": True}, EMBED_STEP])
+    source = ruled["schema"]["sources"]["text.proto"].replace("package text.v1;", f"package text.v1;{VALIDATE}", 1)
+    source = source.replace("string text = 1;", "string text = 1 [(buf.validate.field).string.max_len = 3];", 1)
+    ruled = {**ruled, "validate": True, "schema": {"sources": {"text.proto": source}}}
+
+    refused = await door.ok("run-workflow", {"workflow": ruled, "input": {"text": "four"}})
+
+    assert (refused["ok"], refused["error"].partition(":")[0]) == (False, "VALIDATION")
+    assert [violation["path"] for violation in refused["violations"]] == ["text"]
+    assert grpc_server.calls() == []
+    assert (await door.ok("run-workflow", {"workflow": ruled, "input": TEXT}))["ok"] is True
+    described = await door.ok("describe-workflow", {"workflow": ruled})
+    assert (described["validate"], "validate" in described["steps"][0]) == (True, False)  # a response has no rules
 
 
 async def test_a_failed_call_is_told_with_its_step_and_not_tried_again(door: Door, grpc_server: ScriptedServer) -> None:
