@@ -20,7 +20,7 @@ from streams.health import HealthCheck, ServiceHealth
 from streams.kafka.backpressure import Backpressure
 from streams.metrics import Metrics
 from streams.parts.commit_points import find_commit_point
-from streams.parts.engine import build_own_calls
+from streams.parts.engine import build_own_calls, build_types
 from streams.parts.handlers import store_job_types
 from streams.parts.relaying import Relaying, build_relaying
 from streams.parts.runs import Runs, build_runs
@@ -78,6 +78,7 @@ class Worker:
         self._closes: list[Callable[[], Awaitable[object]]] = []
         if self._store is not None:
             self._build(self._store, commit_point)
+        build_types(settings).open()  # a worker that cannot read them must not start
         self.web = WebServer(self._apps())
 
     def _build(self, store: Store, commit_point: CommitPoint) -> None:

@@ -77,7 +77,7 @@ async def _called(
 
 
 async def _local(settings: Settings, name: str, call: Answer, tenant: str) -> tuple[Answer, Exit]:
-    async with open_verbs(settings) as verbs:
+    async with open_verbs(settings, calls=name == "run-workflow") as verbs:
         answer = await verbs.call(name, call, tenant_id=tenant)
         return answer, exit_of_answer(answer)
 

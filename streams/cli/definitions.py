@@ -48,4 +48,4 @@ async def load_definition(path: Path, settings: Settings) -> Definition:
 
 def build_fetcher(settings: Settings) -> Fetcher:
     """Build what fetches schemas from services and the registry of the settings; it asks nothing by itself."""
-    return Fetcher(build_targets(settings), lambda: SchemaRegistry.from_settings(settings))
+    return Fetcher(lambda: build_targets(settings), lambda: SchemaRegistry.from_settings(settings))

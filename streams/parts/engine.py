@@ -25,13 +25,13 @@ _TENANT = "default"
 
 
 def build_compiler(settings: Settings, evaluator: Evaluator) -> DefinitionCompiler:
-    """Build what compiles definitions.
+    """Build what compiles definitions; it reads no types before the first definition that names one."""
+    return DefinitionCompiler(ProtocChild(), evaluator, build_types(settings), _own_topics(settings))
 
-    Raises:
-        SettingsInvalid: TYPES_DIR or TYPES_MODULES cannot be used.
-    """
-    types = RegisteredTypes(settings.types_dir, settings.types_modules)
-    return DefinitionCompiler(ProtocChild(), evaluator, types, _own_topics(settings))
+
+def build_types(settings: Settings) -> RegisteredTypes:
+    """Build the types of the settings; nothing is read yet."""
+    return RegisteredTypes(settings.types_dir, settings.types_modules)
 
 
 def build_targets(settings: Settings) -> Targets:

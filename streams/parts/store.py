@@ -115,24 +115,27 @@ class BareVerbs:
     close: Callable[[], Awaitable[None]]
 
 
-def build_bare_verbs(settings: Settings, calls: PlanCalls) -> BareVerbs:
-    """Build the verbs of a process without a store: those that need none work. Raises SettingsInvalid."""
+def build_bare_verbs(settings: Settings, calls: PlanCalls | None) -> BareVerbs:
+    """Build the verbs of a process without a store: those that need none work."""
     evaluator = build_evaluator(settings)
     engine = Engine(build_compiler(settings, evaluator), calls, settings.call_cap_seconds)
     return BareVerbs(Verbs(None, engine), evaluator.close)
 
 
 @asynccontextmanager
-async def open_verbs(settings: Settings) -> AsyncIterator[Verbs]:
+async def open_verbs(settings: Settings, *, calls: bool = False) -> AsyncIterator[Verbs]:
     """Open the verbs on the store of the settings; without DATABASE_URL those that need one are unavailable.
+
+    With *calls*, run-workflow can be called: the file of targets is read then, and the modules of handlers imported.
 
     Raises:
         SettingsInvalid: a setting or a file that it names cannot be used.
     """
-    own = build_own_calls(settings)
+    own = build_own_calls(settings) if calls else None
+    plan_calls = own.calls if own is not None else None
     try:
         if settings.database_url is None:
-            bare = build_bare_verbs(settings, own.calls)
+            bare = build_bare_verbs(settings, plan_calls)
             try:
                 yield bare.verbs
             finally:
@@ -141,13 +144,14 @@ async def open_verbs(settings: Settings) -> AsyncIterator[Verbs]:
         store = build_store(settings)
         await store.database.open()
         try:
-            yield store.verbs(f"cli:{settings.worker_id}", own.calls)
+            yield store.verbs(f"cli:{settings.worker_id}", plan_calls)
             await store.notifier.close()
         finally:
             await store.evaluator.close()
             await store.database.close()
     finally:
-        await own.close()
+        if own is not None:
+            await own.close()
 
 
 def new_owner(worker_id: str) -> str:

@@ -24,17 +24,23 @@ SUBJECT: Final = "registrySubject"
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Fetches schemas for whoever runs this process. Names of targets are those of *targets*; any address may be asked.
+    """Fetches schemas for whoever runs this process, who may ask any address.
 
-    `open_registry` opens the registry of the settings; it is asked only where a file names a subject.
+    `read_targets` reads the targets of the settings, and `open_registry` opens their registry, each where a definition
+    needs it.
     """
 
-    targets: Targets
+    read_targets: Callable[[], Targets]
     open_registry: Callable[[], SchemaRegistry]
 
     def target(self, name: str) -> Target:
-        """The target of that name or address. Raises InputInvalid where it is neither."""
-        found = self.targets.find(name)
+        """The target of that name or address.
+
+        Raises:
+            InputInvalid: it is neither.
+            SettingsInvalid: the file of targets cannot be used.
+        """
+        found = self.read_targets().find(name)
         if found is None and is_address(name):
             found = Target(name, name, tls=False, permits=1)
         if found is None:

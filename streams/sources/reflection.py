@@ -1,8 +1,7 @@
 """The schema of a running service, by gRPC server reflection (v1, else v1alpha, which is the same on the wire)."""
 
 import asyncio
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import grpc
@@ -87,23 +86,22 @@ async def reflected(target: Target, *, tls: bool = False, services: Sequence[str
 async def _ask(channels: Channels, target: Target, tls: bool, version: str, services: Sequence[str]) -> bytes:
     metadata = (("authorization", f"Bearer {target.token}"),) if target.token is not None else ()
     async with channels.to(target.address, tls=tls, credentials=target.credentials) as channel:
-        method: Any = channel.stream_stream(
+        # The method takes a stream of questions. Each gets a stream of its own here, which is the same to a server: one
+        # that refuses the stream says why, while a question written to a stream that has ended hides the reason.
+        method: Any = channel.unary_stream(
             f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
             request_serializer=_Request.SerializeToString,
             response_deserializer=_Response.FromString,
         )
-        call = method(metadata=metadata)
-        try:
-            return await _Conversation(call, target.name).descriptor_set(services)
-        finally:
-            call.cancel()
+        questions = _Questions(lambda request: method(request, metadata=metadata), target.name)
+        return await questions.descriptor_set(services)
 
 
-class _Conversation:
-    """One stream of questions and answers."""
+class _Questions:
+    """Asks one server, and gathers the files that it tells."""
 
-    def __init__(self, call: Any, name: str) -> None:
-        self._call = call
+    def __init__(self, ask: Callable[[Any], Any], name: str) -> None:
+        self._ask = ask
         self._name = name
         self._files: dict[str, Any] = {}
         self._bytes = 0
@@ -143,9 +141,11 @@ class _Conversation:
         return new
 
     async def _answer(self, request: Any, what: str) -> Any:
-        with contextlib.suppress(asyncio.InvalidStateError):  # the stream has ended, and reading tells how
-            await self._call.write(request)
-        answer = await self._call.read()
+        call = self._ask(request)
+        try:
+            answer = await call.read()
+        finally:
+            call.cancel()
         if answer is grpc.aio.EOF:  # type: ignore[attr-defined]  # unknown to the stubs
             raise CallFailed("UNAVAILABLE", f"{self._name} ended the stream before it told {what}")
         if answer.HasField("error"):

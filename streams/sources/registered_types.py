@@ -51,11 +51,9 @@ class _Source:
 class RegisteredTypes:
     """The types of *folder* (descriptor sets, named as `SUFFIXES` says) and of generated *modules*.
 
-    The folder is looked at again at most once a second, so a set that is put there needs no restart. A change that
-    cannot be used is logged and leaves the types as they were.
-
-    Raises:
-        SettingsInvalid: the folder, a set in it or a module cannot be used at start; one sentence per fault.
+    Nothing is read or imported before `open`, or the first use. From then on the folder is looked at again at most once
+    a second, so a set that is put there needs no restart. A change that cannot be used is logged and leaves the types
+    as they were.
     """
 
     def __init__(
@@ -66,16 +64,28 @@ class RegisteredTypes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
+        self._modules = modules
         self._clock = clock
-        self._of_modules = [_module(name) for name in modules]
+        self._of_modules: Sequence[_Source] = ()
         self._of_folder: Sequence[_Source] = ()
         self._seen: _Signature = ()
-        self._next_look = clock() + RELOAD_SECONDS
-        if folder is not None:
+        self._next_look: float | None = None
+
+    def open(self) -> None:
+        """Read the folder and import the modules, once.
+
+        Raises:
+            SettingsInvalid: the folder, a set in it or a module cannot be used; one sentence per fault.
+        """
+        if self._next_look is not None:
+            return
+        if (folder := self._folder) is not None:
             if not folder.is_dir():
                 raise SettingsInvalid([f"TYPES_DIR: {folder} is not a folder"])
             self._seen = _signature(folder)
             self._of_folder = _sets(folder)
+        self._of_modules = [_module(name) for name in self._modules]
+        self._next_look = self._clock() + RELOAD_SECONDS
 
     def descriptor_set(self, full_name: str) -> bytes:
         """A serialized FileDescriptorSet of the file that declares the message or service, and of all it imports.
@@ -83,7 +93,9 @@ class RegisteredTypes:
         Raises:
             InputInvalid: nothing of that name is registered (code `unknown-type`, with names that are near), or two
                 sources have different editions of it (code `ambiguous-type`, naming both).
+            SettingsInvalid: as `open`, at the first use.
         """
+        self.open()
         self._look_again()
         sources = [source for source in (*self._of_modules, *self._of_folder) if full_name in source.declared_in]
         if not sources:
@@ -105,7 +117,7 @@ class RegisteredTypes:
         return "" if known else ": no types are registered here (TYPES_DIR, TYPES_MODULES)"
 
     def _look_again(self) -> None:
-        if self._folder is None or self._clock() < self._next_look:
+        if self._folder is None or self._clock() < (self._next_look or 0):
             return
         self._next_look = self._clock() + RELOAD_SECONDS
         if (seen := _signature(self._folder)) == self._seen:

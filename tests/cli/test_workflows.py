@@ -90,8 +90,8 @@ def test_every_finding_is_told_with_its_line_step_and_pointer(run: Run, write: W
 
 
 def test_a_finding_in_json_has_its_line_too(run: Run, write: Write) -> None:
-    document = embed_text()
-    document["steps"][0]["rules"] = ["text = nowhere.text"]
+    tokenize, embed = embed_text()["steps"]
+    document = embed_text(steps=[{**tokenize, "rules": ["text = nowhere.text"]}, embed])
     file = write(json.dumps(document, indent=2), "embed.json")
     line = Path(file).read_text().splitlines().index('        "text = nowhere.text"') + 1
 
@@ -214,6 +214,20 @@ def test_a_schema_is_fetched_from_a_subject_into_a_file_or_straight_into_a_defin
     assert run("schemas", "fetch", subject, "--out", out).code == Exit.DONE
     assert SchemaSet.from_bytes(Path(out).read_bytes()).message("text.v1.Text").full_name == "text.v1.Text"
     assert run("schemas", "fetch", subject, "--version", "7", "--out", out).code == Exit.USAGE
+
+
+def test_commands_that_only_look_need_neither_targets_nor_handlers_nor_types(
+    on_store: Run, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(GOOD)
+    for name, value in {"TARGETS_FILE": "/nowhere", "HANDLERS": "no.such", "TYPES_DIR": "/nowhere"}.items():
+        monkeypatch.setenv(f"WORKFLOW_RUNS_{name}", value)
+
+    assert on_store("list-jobs").code == on_store("check-workflow", file).code == Exit.DONE
+    assert on_store("put-workflow", file).code == Exit.DONE
+    assert on_store("run-workflow", file, "--input", "{}").code == Exit.USAGE
+    by_type = write(GOOD.replace("protoFiles: [text.proto]", "type: text.v1.Text"))
+    assert on_store("check-workflow", by_type).code == Exit.USAGE
 
 
 def test_a_registered_type_stands_for_its_schema(

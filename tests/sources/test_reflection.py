@@ -1,5 +1,6 @@
 """Schemas of running services, fetched by reflection from real servers."""
 
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -164,11 +165,12 @@ async def test_a_server_that_is_away_or_silent_is_told_apart_from_one_that_answe
         yield from ()
 
     with pytest.raises(CallFailed, match="ended the stream before it told its services"):
-        await reflected(serve(Reflecting("v1", nothing)))
+        await reflected(serve(Reflecting("v1alpha", nothing)))
 
     def silent(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        for _ in requests:
-            pass
+        gone = threading.Event()
+        context.add_callback(gone.set)
+        gone.wait(10)
         yield from ()
 
     monkeypatch.setattr(ours, "SECONDS", 0.3)

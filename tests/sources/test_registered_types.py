@@ -91,6 +91,7 @@ async def test_a_change_that_cannot_be_used_is_logged_and_leaves_the_types_as_th
     clock = Clock()
     write(tmp_path, "a.pb", file("a.proto", "shop.v1", "Order"))
     types = RegisteredTypes(tmp_path, clock=clock)
+    types.open()
     (tmp_path / "b.pb").write_bytes(b"nonsense")
 
     with caplog.at_level(logging.ERROR):
@@ -108,11 +109,11 @@ def test_what_cannot_be_used_at_the_start_stops_it(tmp_path: Path) -> None:
         ({"modules": ["json"]}, "TYPES_MODULES: json is not a module that the Protobuf compiler made"),
     ]:
         with pytest.raises(SettingsInvalid, match=fault):
-            RegisteredTypes(**given)  # type: ignore[arg-type]
+            RegisteredTypes(**given).open()  # type: ignore[arg-type]
     for name in ("not_a_descriptor_set", "import_cycle"):
         (tmp_path / f"{name}.pb").write_bytes(descriptor_set(name))
     with pytest.raises(SettingsInvalid) as refused:
-        RegisteredTypes(tmp_path)
+        RegisteredTypes(tmp_path).open()
     assert len(refused.value.problems) == 2
 
 

@@ -85,7 +85,7 @@ async def test_what_cannot_be_fetched_is_told_apart(
 
 @pytest.fixture
 def fetcher(registry: RegistryServer) -> Fetcher:
-    return Fetcher(Targets(), lambda: SchemaRegistry(registry.url))
+    return Fetcher(Targets, lambda: SchemaRegistry(registry.url))
 
 
 async def schema(fetcher: Fetcher, given: object) -> Any:
@@ -131,7 +131,7 @@ async def test_a_question_that_is_wrong_or_has_no_answer_is_told_with_its_pointe
 
 
 async def test_no_answer_is_no_fault_of_the_definition(fetcher: Fetcher) -> None:
-    away = Fetcher(Targets(), lambda: SchemaRegistry("http://127.0.0.1:9"))
+    away = Fetcher(Targets, lambda: SchemaRegistry("http://127.0.0.1:9"))
 
     with pytest.raises(RegistryUnavailable):
         await schema(away, {"registrySubject": {"subject": "orders"}})
