@@ -16,7 +16,7 @@ from streams.cli.definitions import Definition, load_definition
 from streams.cli.exits import Exit, exit_of_answer
 from streams.cli.output import print_json, print_problem
 from streams.parts.store import open_verbs
-from streams.settings import Settings, load_settings
+from streams.settings import load_settings
 
 Answer = dict[str, Any]
 
@@ -68,16 +68,15 @@ def run_verb(
 async def _called(
     name: str, call: Answer, file: Path | None, url: str | None, tenant: str, url_seconds: float
 ) -> tuple[Answer, Exit]:
-    settings = load_settings()
-    definition = await load_definition(file, settings) if file is not None else None
+    definition = await load_definition(file, load_settings()) if file is not None else None
     if definition is not None:
         call["workflow"] = definition.document
-    answer, code = await _remote(url, name, call, url_seconds) if url else await _local(settings, name, call, tenant)
+    answer, code = await _remote(url, name, call, url_seconds) if url else await _local(name, call, tenant)
     return (_with_lines(answer, definition) if definition is not None else answer), code
 
 
-async def _local(settings: Settings, name: str, call: Answer, tenant: str) -> tuple[Answer, Exit]:
-    async with open_verbs(settings, calls=name == "run-workflow") as verbs:
+async def _local(name: str, call: Answer, tenant: str) -> tuple[Answer, Exit]:
+    async with open_verbs(load_settings(), calls=name == "run-workflow") as verbs:
         answer = await verbs.call(name, call, tenant_id=tenant)
         return answer, exit_of_answer(answer)
 

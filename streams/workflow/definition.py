@@ -88,7 +88,8 @@ def read_definition(document: object, findings: Findings) -> Definition | None:
         return None
     size = len(strict_json.canonical(document).encode())
     if size > MAX_DOCUMENT_BYTES:
-        findings.add(f"the definition has {size:,} bytes, over the limit of {MAX_DOCUMENT_BYTES:,}")
+        way_out = "a large schema can be registered and named by type"
+        findings.add(f"the definition has {size:,} bytes, over the limit of {MAX_DOCUMENT_BYTES:,}: {way_out}")
         return None
     return _read_envelope(ObjectReader(document, (), findings), findings, level_of(document))
 

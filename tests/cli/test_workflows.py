@@ -1,6 +1,8 @@
 """Commands about definitions: files in YAML or JSON, findings with their lines, runs and descriptions."""
 
+import asyncio
 import json
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from streams.workflow.descriptors import SchemaSet
 from tests.cli.conftest import Run
 from tests.driver.stories import EMBED, TOKENIZE, TOKENS, VECTOR, embed_reviewed_text, embed_text
 from tests.fixtures.grpc_server import ScriptedServer
+from tests.web.conftest import opened_door
 
 PROTO = embed_text()["schema"]["sources"]["text.proto"]
 GOOD = """\
@@ -242,3 +245,22 @@ def test_a_registered_type_stands_for_its_schema(
     assert (unset.code, f"{file}:2: unknown type" in unset.err, "TYPES_DIR" in unset.err) == (Exit.REFUSED, True, True)
     monkeypatch.setenv("WORKFLOW_RUNS_TYPES_DIR", str(types))
     assert run("check-workflow", file).code == Exit.DONE
+
+
+async def test_a_file_goes_to_a_worker_with_its_schema_and_comes_back_with_its_lines(
+    database_url: str, write: Write
+) -> None:
+    async with opened_door(database_url=database_url, roles="web") as door:
+
+        async def command(name: str, file: str) -> tuple[int | None, str]:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "streams.cli", name, file, "--url", door.url),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            out, _ = await process.communicate()
+            return process.returncode, out.decode()
+
+        assert (await command("put-workflow", write(GOOD)))[0] == Exit.DONE
+        code, told = await command("check-workflow", write(BROKEN))
+    assert (code, "embed.yaml:9: step tokenize" in told) == (Exit.REFUSED, True), told
