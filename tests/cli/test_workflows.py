@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -248,19 +247,10 @@ def test_a_registered_type_stands_for_its_schema(
 
 
 async def test_a_file_goes_to_a_worker_with_its_schema_and_comes_back_with_its_lines(
-    database_url: str, write: Write
+    database_url: str, write: Write, run: Run
 ) -> None:
     async with opened_door(database_url=database_url, roles="web") as door:
-
-        async def command(name: str, file: str) -> tuple[int | None, str]:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "streams.cli", name, file, "--url", door.url),
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-            out, _ = await process.communicate()
-            return process.returncode, out.decode()
-
-        assert (await command("put-workflow", write(GOOD)))[0] == Exit.DONE
-        code, told = await command("check-workflow", write(BROKEN))
-    assert (code, "embed.yaml:9: step tokenize" in told) == (Exit.REFUSED, True), told
+        put = await asyncio.to_thread(run, "put-workflow", write(GOOD), "--url", door.url)
+        told = await asyncio.to_thread(run, "check-workflow", write(BROKEN), "--url", door.url)
+    assert put.code == Exit.DONE
+    assert (told.code, "embed.yaml:9: step tokenize" in told.err) == (Exit.REFUSED, True), told.err
