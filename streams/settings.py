@@ -90,7 +90,9 @@ class Settings(BaseSettings):
     handlers: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Modules whose handlers in Python this worker serves, comma-separated."
     )
-    targets_file: Path | None = Field(None, description="YAML file that gives target names their addresses, credentials and limits.")
+    targets_file: Path | None = Field(
+        None, description="YAML file that gives target names their addresses, credentials and limits."
+    )
     targets_allowed: Annotated[tuple[str, ...], NoDecode] = Field(
         ("127.0.0.1:*", "localhost:*", "[::1]:*"),
         description="Literal host:port targets that may be called, as patterns with `*`, comma-separated.",
