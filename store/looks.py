@@ -60,8 +60,13 @@ class Looks:
         self._looking = asyncio.Lock()
         self._last: Look | None = None
         self._counted_at = float("-inf")
+        self._on_away: list[Callable[[], None]] = []
         self.away: str | None = None
         """Why the last look had no usable answer; None when it had one."""
+
+    def on_away(self, callback: Callable[[], None]) -> None:
+        """Have *callback* called by each look that gets no usable answer. It must not raise or block."""
+        self._on_away.append(callback)
 
     async def look(self, *, newest_seconds: float = 0.0) -> Look:
         """Return what is so now, or what was found at most *newest_seconds* ago.
@@ -77,6 +82,8 @@ class Looks:
                     self._last = await self._anew(last)
                 except StoreUnavailable as error:
                     self.away = str(error)
+                    for callback in self._on_away:
+                        callback()
                     raise
                 self.away = None
             return self._last

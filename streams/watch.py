@@ -43,6 +43,7 @@ class StoreWatch:
         self._backpressure = backpressure
         self._metrics = metrics
         self._connection = connection
+        looks.on_away(connection.set)  # whoever looked may not look again for long
         self._facts: StoreFacts | None = None
         self._pause_seconds = 0.0
 
@@ -56,7 +57,8 @@ class StoreWatch:
             try:
                 pause_seconds = await self.look()
             except StoreUnavailable:
-                pause_seconds = AWAY_SECONDS
+                await asyncio.sleep(AWAY_SECONDS)
+                continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_seconds):
                     await self._connection.wait()

@@ -11,7 +11,7 @@ import itertools
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
 import faust
@@ -26,6 +26,7 @@ from streams.kafka.backpressure import Backpressure
 from streams.kafka.batches import Unreadable
 from streams.kafka.consumer_thread import IntakeConsumerThread
 from streams.kafka.offsets import Offsets
+from streams.kafka.other_loop import run_in
 from streams.kafka.positions import Bounds, StartingPoints
 from streams.kafka.records import Record
 from streams.kafka.watch import PositionWatch
@@ -118,7 +119,7 @@ class IntakeConsumer(driver.Consumer):
             await asyncio.sleep(_NOTHING_TO_READ_SECONDS)
             return {}
         most = self.app.conf.broker_max_poll_records
-        fetched = await self.in_thread(self._thread.fetched(assignment.number, reads, timeout, most))
+        fetched = await self.in_thread(lambda: self._thread.fetched(assignment.number, reads, timeout, most))
         if assignment is not self.current:
             return {}
         self._fetched_under = assignment
@@ -148,7 +149,7 @@ class IntakeConsumer(driver.Consumer):
 
         async def heals() -> bool:
             with contextlib.suppress(BrokerUnavailable):
-                return await self.in_thread(self._thread.can_read(partition, offset))
+                return await self.in_thread(lambda: self._thread.can_read(partition, offset))
             return False
 
         assignment.holds.add(partition, offset, told, heals)
@@ -233,27 +234,26 @@ class IntakeConsumer(driver.Consumer):
             await asyncio.wait(self._leaving, timeout=_STOP_FLUSH_SECONDS)
 
     async def committed(self, partitions: Collection[Partition]) -> Mapping[Partition, int | None]:
-        return await self.in_thread(self._thread.committed(partitions))
+        return await self.in_thread(lambda: self._thread.committed(partitions))
 
     async def bounds(self, partitions: Collection[Partition]) -> Mapping[Partition, Bounds]:
-        return await self.in_thread(self._thread.bounds(partitions))
+        return await self.in_thread(lambda: self._thread.bounds(partitions))
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         try:
-            return await self.in_thread(self._thread._commit(offsets))
+            return await self.in_thread(lambda: self._thread._commit(offsets))
         except BrokerUnavailable:
             return False
 
-    async def in_thread(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
+    async def in_thread(self, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
         """Run *work* in the loop of the Kafka client.
 
         Raises:
             BrokerUnavailable: the client got no answer, or lost the partitions meanwhile.
         """
         try:
-            answer = asyncio.run_coroutine_threadsafe(work, self._thread.thread_loop)
+            answer = run_in(self._thread.thread_loop, work)
         except RuntimeError:
-            work.close()
             raise BrokerUnavailable("the Kafka client has ended") from None
         try:
             return await asyncio.wrap_future(answer)
@@ -324,7 +324,7 @@ class IntakeConsumer(driver.Consumer):
         # Before the seek: the first records may be fetched right behind it.
         self.current = assignment
         begins = {partition: state.next_offset for partition, state in assignment.partitions.items()}
-        await self.in_thread(self._thread.seek_all(assignment.number, begins))
+        await self.in_thread(lambda: self._thread.seek_all(assignment.number, begins))
 
     async def _settle(self, ended: Assignment | None, seconds: float, flush_seconds: float) -> None:
         if ended is None:

@@ -16,7 +16,7 @@ async def test_a_fetch_that_waited_through_a_new_assignment_leaves_its_records_t
         assert before is not None
         thread = consumer._thread
         partitions = {TP(intake.topic, 0)}
-        late = asyncio.create_task(consumer.in_thread(thread.fetched(before.number, partitions, 5.0, 500)))
+        late = asyncio.create_task(consumer.in_thread(lambda: thread.fetched(before.number, partitions, 5.0, 500)))
         await asyncio.sleep(0.3)  # the fetch is under way
         consumer.begin_again(before, "for the test")
         await until(lambda: thread.number > before.number, worker.service.health)

@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from schemas.errors import StoreUnavailable
 from store.database import Database
 from store.looks import Looks
 from store.queries import Queries
@@ -51,5 +54,22 @@ async def test_the_watch_looks_at_once_when_the_connection_is_lost(database: Dat
     connection.set()
     await eventually(lambda: looks.away is not None)
     assert not watch.health().ready
+    await database.open()
+    await eventually(lambda: looks.away is None)
     watching.cancel()
     assert first.queued == 0
+
+
+async def test_what_a_look_of_others_could_not_see_is_soon_looked_at_again(database: Database) -> None:
+    """They may not look for long, and health would tell of an outage that is over."""
+    metrics, looks = Metrics(), Looks(database)
+    watch = StoreWatch(database, looks, Queries(database), Backpressure(6, metrics), metrics, asyncio.Event())
+    watching = asyncio.create_task(watch.run())
+    await looks.look(newest_seconds=60)
+    await database.close()
+    with pytest.raises(StoreUnavailable):
+        await looks.look()
+    assert not watch.health().ready
+    await database.open()
+    await eventually(lambda: looks.away is None)
+    watching.cancel()

@@ -20,7 +20,10 @@ SERVICES: Final = ("tokenizer", "embedder")
 
 
 class Observer:
-    """Runs the independent producer and consumer, and reads the services' call logs. A context manager."""
+    """Runs the independent producer and consumer, and reads the services' call logs.
+
+    A context manager. Ctrl-C may come when it was entered and its block not yet: `close` ends it all the same.
+    """
 
     def __init__(self, stack: Stack, screen: Screen, names: Mapping[str, str]) -> None:
         self._stack = stack
@@ -28,6 +31,8 @@ class Observer:
         self._names = names
         self._events: list[dict[str, Any]] = []
         self._counts: Counter[str] = Counter()
+        self._consumer: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
         self.produced: dict[int, int] = {}
 
     def __enter__(self) -> Self:
@@ -41,16 +46,23 @@ class Observer:
                 start_new_session=True,
             )
             self._stack.watch(self._consumer.pid)
-        self._reader = threading.Thread(target=self._read, name="events", daemon=True)
-        self._reader.start()
+            self._reader = threading.Thread(target=self._read, args=[self._consumer], name="events", daemon=True)
+            self._reader.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the consumer, if it runs. To close twice is harmless."""
+        if self._consumer is None:
+            return
         self._consumer.kill()
         self._consumer.wait()
-        self._reader.join(5)
+        if self._reader is not None:
+            self._reader.join(5)
         if self._consumer.stdout is not None:
             self._consumer.stdout.close()
 
@@ -100,9 +112,9 @@ class Observer:
         entries = [json.loads(line) for line in lines if line.endswith("\n")]
         return [entry for entry in entries if entry["step"] in CALLED_STEPS]
 
-    def _read(self) -> None:
-        assert self._consumer.stdout is not None
-        for line in self._consumer.stdout:
+    def _read(self, consumer: "subprocess.Popen[str]") -> None:
+        assert consumer.stdout is not None
+        for line in consumer.stdout:
             event = json.loads(line)
             self._events.append(event)
             if event["duplicate"]:

@@ -38,12 +38,15 @@ class Story:
         self._url = stack.workers[0].url
 
     def play(self) -> Ledger:
-        with self._observer:
-            self._ask()
-            self._kill_a_worker()
-            self._answer()
-            self._show_one_row()
-            return self._balance()
+        try:
+            with self._observer:
+                self._ask()
+                self._kill_a_worker()
+                self._answer()
+                self._show_one_row()
+                return self._balance()
+        finally:
+            self._observer.close()
 
     def _ask(self) -> None:
         self._screen.chapter(f"{RUNS} requests from an independent producer; events to an independent consumer")
