@@ -33,8 +33,10 @@ STEADY_LOG = ["ACCEPTED", "STEP_CHECKPOINT embed", "COMPLETED"]
 FLAKY_LOG = ["ACCEPTED", *(f"STEP_CHECKPOINT tokenize{number}" for number in range(3)), "COMPLETED"]
 _IN_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
+# The clock is read for each row: `now()` is older than what the statement sees.
 _PUT_OFF = """
-select job_id, status, attempt, run_after, now() as now, extract(epoch from run_after - last_error_at)::float as delay
+select job_id, status, attempt, run_after, clock_timestamp() as now,
+       extract(epoch from run_after - last_error_at)::float as delay
   from run join run_outcome using (job_id)
  where job_id = any (%(jobs)s) and last_error_at is not null
 """

@@ -231,7 +231,7 @@ async def test_the_limits_of_a_target_bound_its_calls(grpc_server: ScriptedServe
     assert not too_large.value.retryable
     [received] = grpc_server.calls(METHOD)
     assert received.seconds_left is not None
-    assert received.seconds_left <= 3
+    assert received.seconds_left <= 3.1  # gRPC rounds the time that it sends
 
 
 @pytest.mark.spec(50)
