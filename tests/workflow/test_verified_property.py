@@ -194,7 +194,7 @@ def _without(written: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: [rule for rule in rules if name not in str(rule)] for key, rules in written.items()}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(document=candidates(), values=st.lists(inputs, min_size=1, max_size=3))
 def test_what_verifies_fails_on_no_type(
     document: dict[str, Any], values: list[dict[str, Any]], protoc: ProtocChild
