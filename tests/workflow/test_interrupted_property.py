@@ -10,7 +10,7 @@ from tests.workflow.samples import plan_of
 from tests.workflow.stories import Life, definitions
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(document=definitions())
 def test_a_run_that_is_interrupted_anywhere_ends_like_one_that_never_was(
     document: dict[str, Any], protoc: ProtocChild
