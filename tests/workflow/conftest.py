@@ -9,6 +9,7 @@ from streams.evaluator.protoc import ProtocChild
 from streams.workflow.compiler import Compiled, compile_definition
 from streams.workflow.descriptors import SchemaSet
 from streams.workflow.plan import Plan
+from tests.workflow.mail import mail_all
 from tests.workflow.samples import EVALUATOR, plan_of, source
 
 
@@ -34,3 +35,15 @@ def compiled(protoc: ProtocChild) -> Callable[[object], Compiled]:
 def compiled_plan(protoc: ProtocChild) -> Callable[[object], Awaitable[Plan]]:
     """The plan of a definition."""
     return lambda document: plan_of(document, protoc)
+
+
+@pytest.fixture
+async def plan(compiled_plan: Callable[[object], Awaitable[Plan]]) -> Plan:
+    """A step that sends one mail per item, and continues behind those that fail."""
+    return await compiled_plan(mail_all())
+
+
+@pytest.fixture
+async def fail_fast(compiled_plan: Callable[[object], Awaitable[Plan]]) -> Plan:
+    """The same, failing with the first."""
+    return await compiled_plan(mail_all(failurePolicy="FAIL_FAST"))

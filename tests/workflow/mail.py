@@ -151,3 +151,14 @@ async def mailed(
         evaluator=EVALUATOR,
         items=items,
     )
+
+
+def result(completed: object) -> Any:
+    assert isinstance(completed, Completed)
+    return completed.result
+
+
+async def ticks(times: int = 20) -> None:
+    """Let everything run that can."""
+    for _ in range(times):
+        await asyncio.sleep(0)

@@ -17,34 +17,10 @@ from schemas.errors import (
 )
 from streams.workflow.items import ItemStatus, TriedItem
 from streams.workflow.plan import Plan
-from streams.workflow.runner import Completed
-from tests.workflow.mail import Kept, Mailer, mail_all, mailed, sent, tried
+from tests.workflow.mail import Kept, Mailer, mail_all, mailed, result, sent, tried
 from tests.workflow.samples import Clock, Log, entry
 
 DONE, FAILED, QUEUED = ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.QUEUED
-
-
-@pytest.fixture
-async def plan(compiled_plan: Any) -> Plan:
-    found: Plan = await compiled_plan(mail_all())
-    return found
-
-
-@pytest.fixture
-async def fail_fast(compiled_plan: Any) -> Plan:
-    found: Plan = await compiled_plan(mail_all(failurePolicy="FAIL_FAST"))
-    return found
-
-
-def result(completed: object) -> Any:
-    assert isinstance(completed, Completed)
-    return completed.result
-
-
-async def ticks(times: int = 20) -> None:
-    """Let everything run that can."""
-    for _ in range(times):
-        await asyncio.sleep(0)
 
 
 async def test_responses_are_collected_in_the_order_of_the_items(plan: Plan) -> None:

@@ -16,34 +16,10 @@ from schemas.limits import DETAIL_BYTES
 from streams.workflow.items import ItemStatus, TriedItem
 from streams.workflow.limits import MAX_FAN_OUT_ITEMS
 from streams.workflow.plan import Plan
-from streams.workflow.runner import Completed
-from tests.workflow.mail import Kept, Mailer, gone, mail_all, mailed, sent, tried
+from tests.workflow.mail import Kept, Mailer, gone, mail_all, mailed, result, sent, ticks, tried
 from tests.workflow.samples import Log
 
 DONE, FAILED, QUEUED = ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.QUEUED
-
-
-@pytest.fixture
-async def plan(compiled_plan: Any) -> Plan:
-    found: Plan = await compiled_plan(mail_all())
-    return found
-
-
-@pytest.fixture
-async def fail_fast(compiled_plan: Any) -> Plan:
-    found: Plan = await compiled_plan(mail_all(failurePolicy="FAIL_FAST"))
-    return found
-
-
-def result(completed: object) -> Any:
-    assert isinstance(completed, Completed)
-    return completed.result
-
-
-async def ticks(times: int = 20) -> None:
-    """Let everything run that can."""
-    for _ in range(times):
-        await asyncio.sleep(0)
 
 
 async def test_continuing_leaves_out_what_failed_and_says_which(plan: Plan) -> None:
