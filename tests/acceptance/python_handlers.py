@@ -28,7 +28,7 @@ def in_a_thread(request: Any, context: Context) -> Any:
     match asked["does"]:
         case "sleep":
             while not (Path(asked["folder"]) / "go").exists():
-                time.sleep(1)
+                time.sleep(1)  # the scenario itself: a step that blocks
         case "spin":
             while not (Path(asked["folder"]) / "go").exists():
                 for _ in range(1_000_000):  # in Python itself, which lets go of its lock now and then

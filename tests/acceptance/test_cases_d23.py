@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from streams.dev.broker import EmbeddedBroker
 from streams.dev.registry.server import RegistryServer
 from tests.acceptance.relay_stand import RelayStand, all_are_there, many_runs, none_is_gone_that_is_not_there
 from tests.acceptance.waiting import until
 from tests.fixtures.eventually import eventually
-from tests.fixtures.kafka import Kafka, OnEmbedded
-from tests.relay.bench import RelayBench
+from tests.fixtures.kafka import Kafka
+from tests.relay.bench import RelayBench, pausable_bench
 from tests.store.samples import connected
 
 pytestmark = pytest.mark.case("D23")
@@ -33,12 +32,8 @@ async def stand(kafka: Kafka, registry: RegistryServer, database_url: str, tmp_p
 @pytest.fixture
 async def pausable(registry: RegistryServer, database_url: str) -> AsyncIterator[RelayBench]:
     """A bench with a broker that can pause in no time."""
-    with EmbeddedBroker() as broker:
-        async with connected(database_url) as sql:
-            bench = RelayBench(OnEmbedded(broker), registry, database_url, sql)
-            await bench.prepare()
-            yield bench
-            await bench.close()
+    async with pausable_bench(registry, database_url) as bench:
+        yield bench
 
 
 @pytest.mark.embedded

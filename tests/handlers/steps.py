@@ -126,7 +126,7 @@ def _spins(request: Any, context: Context) -> object:
 
 
 def _sleeps(request: Any, context: Context) -> object:
-    time.sleep(1.5)
+    time.sleep(1.5)  # what this handler is for: it blocks its thread longer than its time-outs allow
     return Reply(text="slept")
 
 
@@ -197,6 +197,7 @@ DOES: dict[str, Callable[[Any, Context], object]] = {
     "pid": lambda request, context: Reply(text=str(os.getpid())),
     "environment": lambda request, context: Reply(text=" ".join(sorted(os.environ))),
     "prints": lambda request, context: print("out", flush=True) or sys.stdin.read() or Reply(text="printed"),
+    # Whoever calls this one must end its process: it does not come back by itself.
     "forever": lambda request, context: time.sleep(600),
 }
 

@@ -53,7 +53,7 @@ def write(request: Any, context: Context) -> Any:
     if does == "commits":
         connection.commit()
     if does == "idles":
-        time.sleep(1.6)
+        time.sleep(1.6)  # leaves its transaction idle for longer than the tests allow
     for statement in _EXECUTES.get(does, ()):
         try:
             connection.execute(statement)
@@ -75,7 +75,7 @@ async def async_write(request: Any, context: Context) -> Any:
     if does == "commits":
         await connection.commit()
     if does == "idles":
-        await asyncio.sleep(1.6)
+        await asyncio.sleep(1.6)  # as above
     for statement in _EXECUTES.get(does, ()):
         try:
             await connection.execute(statement)

@@ -18,6 +18,7 @@ from store.notify import Listener, Notifier
 from store.records import DeadLetter
 from store.relay_queue import RelayQueue
 from store.submit import IntakeBatch, Submits
+from streams.dev.broker import EmbeddedBroker
 from streams.dev.registry.server import RegistryServer
 from streams.kafka import schemas
 from streams.kafka.producer import EventProducer
@@ -26,9 +27,9 @@ from streams.kafka.security import KafkaSecurity
 from streams.kafka.topic_admin import TopicAdmin
 from streams.metrics import Metrics
 from streams.relay.relay import Relay
-from tests.fixtures.kafka import Kafka
+from tests.fixtures.kafka import Kafka, OnEmbedded
 from tests.kafka.reading import Read, read, read_until
-from tests.store.samples import Sql, select, select_one, submission
+from tests.store.samples import Sql, connected, select, select_one, submission
 
 PARTITIONS = 3
 LEASE_SECONDS = 2.0
@@ -232,3 +233,14 @@ def first_arrivals(records: Sequence[Read]) -> list[Read]:
     for record in records:
         seen.setdefault(id_of(record), record)
     return list(seen.values())
+
+
+@asynccontextmanager
+async def pausable_bench(registry: RegistryServer, database_url: str) -> AsyncIterator[RelayBench]:
+    """A bench with a broker of its own, whose outages begin and end in no time."""
+    with EmbeddedBroker() as broker:
+        async with connected(database_url) as sql:
+            bench = RelayBench(OnEmbedded(broker), registry, database_url, sql)
+            await bench.prepare()
+            yield bench
+            await bench.close()

@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from streams.dev.broker import EmbeddedBroker
 from streams.dev.registry.server import RegistryServer
-from tests.fixtures.kafka import Kafka, OnEmbedded
-from tests.relay.bench import RelayBench
+from tests.fixtures.kafka import Kafka
+from tests.relay.bench import RelayBench, pausable_bench
 from tests.store.samples import connected
 
 
@@ -24,12 +23,8 @@ async def unregistered(kafka: Kafka, registry: RegistryServer, database_url: str
 @pytest.fixture
 async def pausable(registry: RegistryServer, database_url: str) -> AsyncIterator[RelayBench]:
     """A bench with a broker of its own, whose outages begin and end in no time."""
-    with EmbeddedBroker() as broker:
-        async with connected(database_url) as sql:
-            bench = RelayBench(OnEmbedded(broker), registry, database_url, sql)
-            await bench.prepare()
-            yield bench
-            await bench.close()
+    async with pausable_bench(registry, database_url) as bench:
+        yield bench
 
 
 @pytest.fixture
