@@ -126,7 +126,7 @@ def _spins(request: Any, context: Context) -> object:
 
 
 def _sleeps(request: Any, context: Context) -> object:
-    time.sleep(1.5)  # what this handler is for: it blocks its thread longer than its time-outs allow
+    time.sleep(1.5)  # the scenario itself: it blocks whatever it runs in, also the loop of async handlers
     return Reply(text="slept")
 
 

@@ -53,7 +53,7 @@ def write(request: Any, context: Context) -> Any:
     if does == "commits":
         connection.commit()
     if does == "idles":
-        time.sleep(1.6)  # leaves its transaction idle for longer than the tests allow
+        time.sleep(1.6)  # leaves its transaction idle for longer than the second that its test allows
     for statement in _EXECUTES.get(does, ()):
         try:
             connection.execute(statement)
