@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LEAVE_SECONDS: Final = 2.0
-_CLOSE_SECONDS: Final = 0.5
+# Together less than what a worker whose grace is over leaves intake for its end.
+_LEAVE_SECONDS: Final = 1.0
+_CLOSE_SECONDS: Final = 0.25
 _SOCKET_SECONDS: Final = 0.01
 _SWEEPS: Final = 3
 _FETCH_WAIT_MS: Final = 100
@@ -67,6 +68,7 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
     """What the client meets; None until it has started."""
 
     _aborted = False
+    _leaves: asyncio.Future[None] | None = None
 
     async def has_ended_within(self, seconds: float) -> bool:
         """Wait until the thread has ended, at most *seconds*; one that never began has ended."""
@@ -100,6 +102,8 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         # To stop cancels tasks, and a connection that such a task is just opening would stay open. Here none is, and
         # none is opened any more: the lock is never given back.
         await self._consumer._client._get_conn_lock.acquire()
+        if self._leaves is not None:
+            self._leaves.set_result(None)
         await stop()
 
     async def _gather_remaining_tasks(self) -> None:
@@ -142,10 +146,14 @@ class IntakeConsumerThread(driver.AIOKafkaConsumerThread):
         client._fetch_max_wait_ms = _FETCH_WAIT_MS
         client._fetch_max_bytes = cast("IntakeTransport", transport).read_ahead_bytes
         open_connection = client._client._get_conn
+        leaves = self._leaves = asyncio.get_running_loop().create_future()
 
         async def connection(*args: Any, **kwargs: Any) -> object:
-            # A fetch is cancelled with its assignment, and the connection that it was just opening would stay open.
-            return await asyncio.shield(open_connection(*args, **kwargs))
+            # A fetch is cancelled with its assignment, and the connection that it was just opening would stay open:
+            # an opening is waited for, never cancelled. Who leaves the group waits for none.
+            opening = asyncio.ensure_future(open_connection(*args, **kwargs))
+            await asyncio.wait({opening, leaves}, return_when=asyncio.FIRST_COMPLETED)
+            return opening.result() if opening.done() else None
 
         client._client._get_conn = connection
         return client

@@ -5,11 +5,16 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.protocol.group import JoinGroupRequest
 
 from streams.dev.ports import free_port
+from streams.worker import CLOSE_SECONDS, STOP_SECONDS
 from tests.agents.bench import IntakeBench, request_value, until
 
 
@@ -144,6 +149,44 @@ async def test_a_worker_that_nothing_is_assigned_to_is_ready_and_takes_over(inta
         intake.produce(request_value())
         await intake.has_runs(2)
         await spare.ready()
+
+
+async def test_a_stop_between_the_answer_about_the_coordinator_and_the_connection_to_it_waits_for_neither(
+    intake: IntakeBench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, look_up = threading.Event(), AIOKafkaClient.coordinator_lookup
+
+    async def looked_up(client: AIOKafkaClient, *args: Any) -> int:
+        coordinator = await look_up(client, *args)
+        asked.set()
+        await until(client._get_conn_lock.locked, lambda: "it does not leave the group")
+        return int(coordinator)
+
+    monkeypatch.setattr(AIOKafkaClient, "coordinator_lookup", looked_up)
+    async with intake.worker() as worker:
+        await until(asked.is_set, worker.service.health)
+        assert await worker.service.stop()
+    assert "the group was not left in order" not in caplog.text
+
+
+async def test_a_stop_while_the_group_waits_for_somebody_else_takes_less_than_a_worker_leaves_it(
+    intake: IntakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, send = threading.Event(), GroupCoordinator._send_req
+
+    async def sent(coordinator: GroupCoordinator, request: Any) -> Any:
+        answer = await send(coordinator, request)
+        if isinstance(request, JoinGroupRequest):
+            asked.set()
+            await asyncio.sleep(60)
+        return answer
+
+    monkeypatch.setattr(GroupCoordinator, "_send_req", sent)
+    async with intake.worker() as worker:
+        await until(asked.is_set, worker.service.health)
+        began = time.monotonic()
+        assert await worker.service.stop()
+        assert time.monotonic() - began < STOP_SECONDS - CLOSE_SECONDS
 
 
 async def test_no_broker_at_all_is_told_and_does_not_hold_up_the_stop(intake: IntakeBench) -> None:
