@@ -2,7 +2,8 @@
 
 Nothing rests on them. Whoever waits also looks by itself from time to time, so that a lost wake-up costs that time and
 no more. Payloads: `ready` (a run was queued: it is due now, or later), `relay` (there is something to publish),
-`resend` (what failed to be published is to be tried at once), `cancelled:<job id>`.
+`resend` (what failed to be published is to be tried at once), `positions` (an operator changed where intake reads),
+`cancelled:<job id>`.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from store.database import Connection, Database, connection_info, open_connectio
 READY: Final = "ready"
 RELAY: Final = "relay"
 RESEND: Final = "resend"
+POSITIONS: Final = "positions"
 CONNECTION: Final = "connection"
 """Never sent: whoever subscribes to it is woken when the connection to Postgres is lost, and when it is there again."""
 _CANCELLED: Final = "cancelled:"

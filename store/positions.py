@@ -13,6 +13,7 @@ from typing import Final
 
 from schemas.errors import InputInvalid, NotFound, PositionMoved, StoreUnavailable
 from store.database import Database, Transaction
+from store.notify import POSITIONS, OnCommitted
 from store.records import Position, PositionMove
 
 _TRIES: Final = 5  # only the first row of a partition can be raced for
@@ -51,8 +52,9 @@ class PositionChange:
 class Positions:
     """Reads positions, and changes them for operators; for readers `Submits.batch` moves them."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, on_committed: OnCommitted) -> None:
         self._database = database
+        self._on_committed = on_committed
 
     async def read(self, group_id: str, topics: Collection[str]) -> dict[tuple[str, int], Position]:
         """Return what is stored for *topics*, by topic and partition. A partition that is absent was never read.
@@ -107,8 +109,10 @@ class Positions:
     async def _change(self, work: Callable[[Transaction], Awaitable[PositionChange | None]]) -> PositionChange:
         for _ in range(_TRIES):
             async with self._database.transaction() as transaction:
-                if (change := await work(transaction)) is not None:
-                    return change
+                change = await work(transaction)
+            if change is not None:
+                self._on_committed([POSITIONS])
+                return change
         raise StoreUnavailable(f"a race was lost {_TRIES} times")
 
 

@@ -6,6 +6,7 @@ import logging
 import random
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -166,6 +167,7 @@ class IntakeService:
         self._ended = asyncio.Event()
         self._hung = False
         self._last_crash = "it has not started yet"
+        metrics.intake_held_partitions.set_function(lambda: len(self._held()))
 
     async def run(self) -> None:
         """Read until `stop` is called.
@@ -217,8 +219,7 @@ class IntakeService:
         if self._hung:
             return ServiceHealth("intake", alive=False, ready=False, detail="the app did not end: restart the process")
         waits = self._waits_for()
-        assignment = assignment_of(self._app)
-        holds = assignment.holds.told if assignment is not None else []
+        assignment, holds = assignment_of(self._app), self._held()
         lost = ", ".join(f"{count} offsets of {topic}" for topic, count in sorted(self._reading.starts.lost.items()))
         held_back = self._reading.backpressure.reason
         told = [
@@ -235,6 +236,11 @@ class IntakeService:
             degraded=bool(holds),
             detail="; ".join(filter(None, told)),
         )
+
+    def _held(self) -> Collection[str]:
+        """Why each of the partitions that stand still does."""
+        assignment = assignment_of(self._app)
+        return assignment.holds.told if assignment is not None else []
 
     def _waits_for(self) -> str | None:
         if self._app is None:

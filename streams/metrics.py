@@ -29,6 +29,9 @@ class Metrics:
         self.intake_held_back = self._gauge(
             "intake_held_back", "1 while intake reads nothing since too much is queued."
         )
+        self.intake_held_partitions = self._gauge(
+            "intake_held_partitions", "Partitions that stand still while others are read, as /readyz says."
+        )
         self.intake_rebuilds = self._counter("intake_rebuilds_total", "Times the intake app was rebuilt after a crash.")
         self.claims = self._counter("claims_total", "Runs claimed.")
         self.held_runs = self._gauge("held_runs", "Runs this process holds now.")

@@ -91,6 +91,7 @@ async def _operate(settings: Settings, work: Callable[[IntakeOperations], Awaita
             )
         )
     finally:
+        await store.notifier.close()
         await store.database.close()
 
 

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_strings
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
 from streams.evaluator.bounds import NESTED_TOO_DEEPLY, NO_ORDER, TOO_MANY, bounded
 from streams.evaluator.cel_plain import ValueHasNoForm, plain
+from streams.evaluator.cel_types import without_lists_of_enums
 from streams.evaluator.frames import Header
 from streams.evaluator.operations import LoadedSchema, Operation, Refused
 
@@ -36,10 +38,10 @@ class _Programs:
     """
 
     def __init__(self, schema: LoadedSchema) -> None:
-        self._pool = schema.pool
+        self._pool_of_types = without_lists_of_enums(schema.pool, schema.file_names)
         self._checkers: OrderedDict[_Variables, cel.Env] = OrderedDict()
         self._programs: OrderedDict[tuple[_Variables, str], cel.Expression] = OrderedDict()
-        self._runtime = self._environment(())
+        self._runtime = _environment(schema.pool, ())
 
     def check(self, source: str, variables: _Variables) -> tuple[str, frozenset[str]]:
         """The static type, and the variables that it reads. Raises Refused."""
@@ -71,7 +73,7 @@ class _Programs:
         try:
             checker = self._checkers.get(variables)
             if checker is None:
-                checker = self._environment(variables)
+                checker = _environment(self._pool_of_types, variables)
                 _keep(self._checkers, variables, checker, _CHECKERS_KEPT)
             rewritten, reads = bounded(checker.compile(source).serialize(), frozenset(name for name, _ in variables))
             return self._runtime.deserialize(rewritten), reads
@@ -79,14 +81,6 @@ class _Programs:
             raise Refused("it holds half a surrogate pair") from None
         except (RuntimeError, ValueError) as error:
             raise Refused(_one_line(str(error))) from None
-
-    def _environment(self, variables: _Variables) -> cel.Env:
-        return cel.NewEnv(
-            self._pool,
-            variables={name: _type(full_name) for name, full_name in variables},
-            extensions=[ext_strings.ExtStrings()],
-            functions=[_too_many()],
-        )
 
 
 def check(schema: LoadedSchema, request: Header, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
@@ -127,6 +121,15 @@ def _value(program: cel.Expression, activation: cel.Activation, where: str) -> A
         return plain(value)
     except (RuntimeError, TypeError, ValueError, ValueHasNoForm) as error:
         raise Refused(f"{where}{_one_line(str(error))}") from None
+
+
+def _environment(pool: DescriptorPool, variables: _Variables) -> cel.Env:
+    return cel.NewEnv(
+        pool,
+        variables={name: _type(full_name) for name, full_name in variables},
+        extensions=[ext_strings.ExtStrings()],
+        functions=[_too_many()],
+    )
 
 
 def _type(full_name: str) -> cel.Type:

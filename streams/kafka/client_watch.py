@@ -42,6 +42,7 @@ class ClientWatch:
         """Watch *client*, which is started and subscribes to nothing yet."""
         self._refused: str | None = None
         self._cluster = client._client.cluster
+        self._subscribed = client.subscription
         self._group = group
         self._session_timeout_seconds = session_timeout_seconds
         self._coordinator = client._coordinator
@@ -56,6 +57,17 @@ class ClientWatch:
         if self._refused is None and (topics := self._cluster.unauthorized_topics):
             return f"the right READ on the topic {', '.join(sorted(topics))} is missing: {_GRANT}"
         return self._refused
+
+    @property
+    def missing(self) -> str | None:
+        """Which topic is not there, with the way out; None while all are, as far as the brokers have said."""
+        missing = [topic for topic in sorted(self._subscribed()) if not self._cluster.partitions_for_topic(topic)]
+        if not missing:
+            return None
+        return (
+            f"the topic {', '.join(missing)} is not there, or this worker's user has no right to see it: make it with"
+            " `workflow-runs topics apply`, and it goes on by itself"
+        )
 
     @property
     def silent_seconds(self) -> float:

@@ -75,7 +75,9 @@ def waits_for(app: faust.App) -> str | None:
         return "the app starts or stops"
     if not has_joined(app):
         return "the group is rebalancing"
-    return consumer.waits_for if consumer.has_coordinator else "no broker answers for the group"
+    if not consumer.has_coordinator:
+        return "no broker answers for the group"
+    return consumer.waits_for or consumer.missing
 
 
 async def _finish(app: faust.App, consumer: IntakeConsumer | None) -> None:

@@ -195,6 +195,11 @@ class IntakeConsumer(driver.Consumer):
         return self._thread.watch.refused if self._thread.watch is not None else None
 
     @property
+    def missing(self) -> str | None:
+        """Which topic is not there, with the way out; None while all are, as far as the brokers have said."""
+        return self._thread.watch.missing if self._thread.watch is not None else None
+
+    @property
     def silent_seconds(self) -> float:
         """For how long a request of the Kafka client has been waiting for its answer."""
         return self._thread.watch.silent_seconds if self._thread.watch is not None else 0.0

@@ -21,6 +21,8 @@ from streams.metrics import Metrics
 # A transaction leaves a gap at its end: the brokers are not asked about each of them.
 _SECONDS_BETWEEN_GAPS: Final = 1.0
 _SECONDS_BETWEEN_AGES: Final = 60.0
+# Whoever changes a position by hand sends a wake-up: without one the rows are hardly worth a look.
+_SECONDS_BETWEEN_READS: Final = 60.0
 
 
 class Logs(Protocol):
@@ -60,15 +62,21 @@ class PositionWatch:
         logs: Logs,
         configs: TopicConfigs,
         metrics: Metrics,
+        changed_by_hand: asyncio.Event,
         seconds_between_looks: float = 10.0,
         seconds_between_ages: float = _SECONDS_BETWEEN_AGES,
+        seconds_between_reads: float = _SECONDS_BETWEEN_READS,
     ) -> None:
+        """*changed_by_hand* is set when an operator may have moved a position; it is cleared here."""
         self._starts = starts
         self._logs = logs
         self._configs = configs
         self._metrics = metrics
+        self._changed_by_hand = changed_by_hand
         self._seconds_between_looks = seconds_between_looks
         self._seconds_between_ages = seconds_between_ages
+        self._seconds_between_reads = seconds_between_reads
+        self._read_at = float("-inf")
         self._ages_asked_at = float("-inf")
         self.lateness: dict[Partition, Lateness] = {}
         """Each partition that is read now and was looked at."""
@@ -113,10 +121,20 @@ class PositionWatch:
     async def _look(self, assignment: Assignment, log_of: Log) -> str | None:
         if topic := await self._starts.replaced(assignment):
             return f"{topic} was made again"
-        if (partition := await self._starts.changed_by_hand(assignment)) is not None:
+        if (partition := await self._moved(assignment)) is not None:
             return f"the position of {partition[0]}[{partition[1]}] was changed by hand"
         await self._measure(assignment, log_of)
         return None
+
+    async def _moved(self, assignment: Assignment) -> Partition | None:
+        """A partition whose position was changed by hand, of which this process was told or which it looks for."""
+        if not self._changed_by_hand.is_set() and time.monotonic() < self._read_at:
+            return None
+        self._read_at = float("-inf")  # without an answer it is asked for again
+        self._changed_by_hand.clear()
+        moved = await self._starts.changed_by_hand(assignment)
+        self._read_at = time.monotonic() + self._seconds_between_reads
+        return moved
 
     async def _count_lost(self, assignment: Assignment, log_of: Log) -> None:
         gaps = assignment.take_gaps()

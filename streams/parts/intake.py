@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from schemas.topics import Topic, load_topics
+from store.notify import POSITIONS
 from streams.agents.accept import Accept
 from streams.agents.held import HeldLetters
 from streams.kafka.backpressure import Backpressure
@@ -66,6 +67,12 @@ def build_intake_parts(settings: Settings, store: Store, metrics: Metrics, backp
         metrics=metrics,
     )
     admin = TopicAdmin(bootstrap, security)
-    watch = PositionWatch(starts=starts, logs=LogReader(bootstrap, security), configs=admin, metrics=metrics)
+    watch = PositionWatch(
+        starts=starts,
+        logs=LogReader(bootstrap, security),
+        configs=admin,
+        metrics=metrics,
+        changed_by_hand=store.listener.subscribe(POSITIONS),
+    )
     retention = RetentionWatch(admin, topic, remember_seconds=settings.remember_seconds)
     return IntakeParts(topic, accept, Reading(starts, watch, backpressure), held, retention, registry)

@@ -96,7 +96,7 @@ def build_store(settings: Settings, *, commit_point: CommitPoint = passes) -> St
         answers=Answers(database, on_committed=notifier.notify, commit_point=commit_point),
         control=Control(database, on_committed=notifier.notify, commit_point=commit_point),
         queries=Queries(database),
-        positions=Positions(database),
+        positions=Positions(database, on_committed=notifier.notify),
         relay_queue=RelayQueue(database),
         dead_letters=DeadLetters(database, on_committed=notifier.notify, looks=looks),
         plans=plans,

@@ -5,12 +5,15 @@ from itertools import count
 
 import pytest
 
-from tests.acceptance.fleet import Fleet
+from tests.acceptance.commands import intake_command
+from tests.acceptance.fleet import PARTITIONS, Fleet
 from tests.acceptance.offsets_watch import watched_offsets
 from tests.acceptance.waiting import until
 from tests.store.samples import connected
 
 ROLES = "intake,relay"
+# It looks every ten seconds whether it was told of something, and without being told once a minute.
+NOTICED_SECONDS = 25.0
 
 
 @pytest.mark.spec(100)
@@ -36,6 +39,21 @@ async def test_a_crash_after_the_rows_and_before_their_offsets_adds_no_row_and_n
     assert await fleet.one("select count(*) from run") == len(jobs)
     assert await fleet.one("select count(*) from event") == len(jobs)
     await fleet.until_told(jobs, ["ACCEPTED"])
+
+
+async def test_a_worker_that_reads_on_notices_soon_that_an_operator_set_it_back(fleet: Fleet) -> None:
+    [worker] = await fleet.started("worker", roles=ROLES)
+    jobs = await fleet.produce(40)
+    await fleet.until_read_up()
+    for partition in range(PARTITIONS):
+        await intake_command(fleet, "seek", fleet.topics.requests.name, str(partition), "beginning")
+
+    async def all_again() -> bool:
+        return await worker.count("requests_total", outcome="existing") == len(jobs)
+
+    await until(all_again, lambda: "it does not notice", seconds=NOTICED_SECONDS)
+    await fleet.until_read_up()
+    assert await fleet.one("select count(*) from run") == len(jobs)
 
 
 async def intake_waits(fleet: Fleet) -> bool:

@@ -153,7 +153,7 @@ class IntakeBench:
         )
         starts = StartingPoints(
             group_id=self.group,
-            positions=Positions(database),
+            positions=Positions(database, on_committed=lambda payloads: None),
             identities=TopicIdentities(self.kafka.bootstrap, KafkaSecurity()),
             metrics=metrics,
             seconds_between_looks=0.1,
@@ -163,8 +163,10 @@ class IntakeBench:
             logs=LogReader(self.kafka.bootstrap, KafkaSecurity()),
             configs=TopicAdmin(self.kafka.bootstrap, KafkaSecurity()),
             metrics=metrics,
+            changed_by_hand=asyncio.Event(),
             seconds_between_looks=0.5,
             seconds_between_ages=1,
+            seconds_between_reads=0.5,
         )
         settings = IntakeSettings(
             bootstrap=self.bootstrap or self.kafka.bootstrap,

@@ -25,7 +25,7 @@ async def operate(database_url: str) -> AsyncIterator[Operate]:
             security=KafkaSecurity(),
             group_id=intake.group,
             topic=intake.topic,
-            positions=Positions(database),
+            positions=Positions(database, on_committed=lambda payloads: None),
             actor="cli:anna",
         )
 

@@ -106,6 +106,7 @@ async def test_a_batch_that_is_broken_on_the_disk_holds_its_partition_until_it_i
         intake.produce(*[request_value() for _ in range(5)], partition=1)
         await intake.has_runs(6)
         assert worker.service.health().ready
+        assert worker.count("intake_held_partitions") == 1
         assert (await intake.position(0))["next_offset"] == 1
         [state, _] = await operate(intake).status()
         assert (state.start.offset, state.bounds.end) == (1, 6)
@@ -114,5 +115,6 @@ async def test_a_batch_that_is_broken_on_the_disk_holds_its_partition_until_it_i
         await intake.has_runs(8)
         await intake.has_committed(6)
         await until(lambda: told not in worker.service.health().detail, worker.service.health)
+        assert worker.count("intake_held_partitions") == 0
         assert worker.count("intake_rebuilds_total") == 0
     assert await intake.letters() == []

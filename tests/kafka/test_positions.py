@@ -113,7 +113,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 def starting_points(database: Database, metrics: Metrics) -> StartingPoints:
     return StartingPoints(
         group_id="g",
-        positions=Positions(database),
+        positions=Positions(database, on_committed=lambda payloads: None),
         identities=_Ids(),
         metrics=metrics,
         seconds_between_looks=0,
@@ -161,7 +161,7 @@ async def test_a_floor_holds_for_the_log_that_it_was_set_for(
 ) -> None:
     """Kept for a log that is gone, it would hide the records of its successor from the next assignment on."""
     of, why = PositionOf("g", "t", 0, topic_id), Why("anna", "a flood")
-    await Positions(database).skip(of, 40, committed=None, why=why)
+    await Positions(database, on_committed=lambda payloads: None).skip(of, 40, committed=None, why=why)
     starts, log = starting_points(database, Metrics()), _Log(None, Bounds(0, end))
     assignment = await starts.assignment(1, [("t", 0)], log)
     [move] = assignment.moves({("t", 0): 20})

@@ -1,7 +1,8 @@
-"""A group that does not let a worker in says why at once, and lets it in as soon as it may."""
+"""What keeps a worker from reading is told at once, and it reads as soon as it may."""
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer
@@ -43,6 +44,18 @@ async def test_a_session_time_out_that_the_brokers_refuse_is_told_with_the_way_o
         await refused(worker, "KAFKA_SESSION_TIMEOUT_SECONDS=0.5")
         assert "group.min.session.timeout.ms" in worker.service.health().detail
         assert [one.levelname for one in caplog.records if "SESSION_TIMEOUT" in one.message] == ["ERROR"]
+        assert worker.count("intake_rebuilds_total") == 0
+
+
+async def test_a_topic_that_is_not_there_is_told_and_read_when_it_is(intake: IntakeBench) -> None:
+    later = replace(intake, topic=intake.kafka.unique("later"))
+    async with later.worker() as worker:
+        await refused(worker, f"the topic {later.topic} is not there")
+        assert "`workflow-runs topics apply`" in worker.service.health().detail
+        later.kafka.create_topic(later.topic, 1)
+        later.produce(request_value())
+        await later.has_runs(1)
+        await worker.ready()
         assert worker.count("intake_rebuilds_total") == 0
 
 

@@ -67,8 +67,15 @@ class Watched:
             identities=self.world,
             metrics=self.metrics,
         )
+        self.changed_by_hand = asyncio.Event()
         self.watch = PositionWatch(
-            starts=starts, logs=self.world, configs=self.world, metrics=self.metrics, seconds_between_looks=0.01
+            starts=starts,
+            logs=self.world,
+            configs=self.world,
+            metrics=self.metrics,
+            changed_by_hand=self.changed_by_hand,
+            seconds_between_looks=0.01,
+            seconds_between_reads=3_600,
         )
         self.starts = starts
         self.assignment = Assignment(1, "cluster", {ONE: AssignedPartition("id", 50, 50)})
@@ -96,6 +103,7 @@ def watched() -> Watched:
 async def test_an_assignment_that_says_what_is_so_is_left_alone(watched: Watched) -> None:
     await watched.goes_on()
     watched.world.stored = Position("t", 1, "id", 60, 0)  # by another reader: the next batch finds out
+    watched.changed_by_hand.set()
     await watched.goes_on()
 
 
@@ -114,6 +122,24 @@ async def test_a_topic_that_was_made_again_is_noticed(watched: Watched) -> None:
 )
 async def test_a_position_in_somebody_else_s_hand_is_noticed(watched: Watched, stored: Position | None) -> None:
     watched.world.stored = stored
+    assert await watched.void() == "the position of t[1] was changed by hand"
+
+
+async def test_the_rows_are_looked_at_again_when_a_change_is_told_of_and_not_before(watched: Watched) -> None:
+    await watched.goes_on()
+    watched.world.stored = Position("t", 1, "id", 49, 0)
+    await watched.goes_on()
+    watched.changed_by_hand.set()
+    assert await watched.void() == "the position of t[1] was changed by hand"
+
+
+async def test_a_change_that_is_told_of_during_an_outage_is_noticed_after_it(watched: Watched) -> None:
+    await watched.goes_on()
+    watched.world.stored = Position("t", 1, "id", 49, 0)
+    watched.world.is_away = True
+    watched.changed_by_hand.set()
+    await watched.goes_on()
+    watched.world.is_away = False
     assert await watched.void() == "the position of t[1] was changed by hand"
 
 

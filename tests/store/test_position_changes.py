@@ -7,6 +7,7 @@ import pytest
 
 from schemas.errors import InputInvalid, NotFound, PositionMoved
 from store.database import Database
+from store.notify import POSITIONS
 from store.positions import PositionChange, PositionOf, Positions, Why
 from store.records import Position, PositionMove
 from store.submit import IntakeBatch, Submits
@@ -17,8 +18,14 @@ WHY = Why("cli:anna", "a bad record")
 
 
 @pytest.fixture
-def positions(database: Database) -> Positions:
-    return Positions(database)
+def woken() -> list[str]:
+    """The wake-ups that changes sent."""
+    return []
+
+
+@pytest.fixture
+def positions(database: Database, woken: list[str]) -> Positions:
+    return Positions(database, on_committed=woken.extend)
 
 
 def move(expected: int | None, next_offset: int, *, floor: int = 0, **changes: Any) -> PositionMove:
@@ -42,6 +49,19 @@ async def test_a_position_goes_back_and_the_audit_says_who_did_it(
     [line] = await select(sql, "select actor, verb, reason, detail from audit")
     detail = {"group": GROUP, "topic": TOPIC, "partition": 0, "from": 50, "to": 40}
     assert line == {"actor": "cli:anna", "verb": "intake seek", "reason": "a bad record", "detail": detail}
+
+
+async def test_readers_are_woken_by_a_change_and_by_none_that_was_refused(
+    positions: Positions, submits: Submits, woken: list[str]
+) -> None:
+    await read_upto(submits, 50)
+    with pytest.raises(InputInvalid):
+        await positions.seek(OF, 51, below_floor=False, why=WHY)
+    assert woken == []
+    await positions.seek(OF, 40, below_floor=False, why=WHY)
+    assert woken == [POSITIONS]
+    await positions.skip(OF, 60, committed=None, why=WHY)
+    assert woken == [POSITIONS, POSITIONS]
 
 
 async def test_a_reader_finds_a_position_that_went_back_before_it_writes(

@@ -15,7 +15,7 @@ async def test_positions_are_those_of_the_group_and_the_topics_asked_for(
     await submits.batch(IntakeBatch("others", (), (), [PositionMove("a", 0, "t1", None, 99)]))
     await sql.execute(b"update intake_position set floor_offset = 3 where topic = 'a' and partition = 1")
 
-    assert await Positions(database).read(GROUP, ["a", "c", "unknown"]) == {
+    assert await Positions(database, on_committed=lambda payloads: None).read(GROUP, ["a", "c", "unknown"]) == {
         ("a", 0): Position("a", 0, "t1", 7, 0),
         ("a", 1): Position("a", 1, "t1", 7, 3),
         ("c", 0): Position("c", 0, "t1", 7, 0),
@@ -24,4 +24,4 @@ async def test_positions_are_those_of_the_group_and_the_topics_asked_for(
 
 
 async def test_no_topics_have_no_positions(database: Database) -> None:
-    assert await Positions(database).read(GROUP, []) == {}
+    assert await Positions(database, on_committed=lambda payloads: None).read(GROUP, []) == {}
