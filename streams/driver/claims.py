@@ -138,9 +138,9 @@ class Claims:
         shares = share(min(room, MOST_PER_CLAIM), {target: self._permits.free(target) for target in due})
         taken = await self._claim(shares)
         if self._suspects_are_due():
-            await self._claim(dict.fromkeys(due, 1), suspects=True)
+            await self._claim_suspect(due)
         left = [target for target in due if taken[target] == shares[target]]
-        self._wants_room = bool(left)
+        self._wants_room = bool(left) or self._holds_suspect()
         # Due runs may all be another's, or for newer workers: without a catch the next look can wait.
         room_left = len(self._held) < self._in_flight and any(self._permits.free(target) > 0 for target in left)
         return room_left and bool(taken)
@@ -156,11 +156,18 @@ class Claims:
         return [target for target, due_in in targets.items() if due_in <= 0 and self._serves(target)]
 
     def _suspects_are_due(self) -> bool:
-        now = time.monotonic()
-        if now < self._next_suspect_look or len(self._held) >= self._in_flight:
+        if time.monotonic() < self._next_suspect_look or len(self._held) >= self._in_flight:
             return False
-        self._next_suspect_look = now + POLL_SECONDS
-        return all(holding.run.claim.lost_leases < SUSPECT_LOST_LEASES for holding in self._held)
+        return not self._holds_suspect()
+
+    def _holds_suspect(self) -> bool:
+        return any(holding.run.claim.lost_leases >= SUSPECT_LOST_LEASES for holding in self._held)
+
+    async def _claim_suspect(self, due: Sequence[str]) -> None:
+        """Claim one run of *due* whose last two claims ran out. Where there is none, the next look is a second away."""
+        self._next_suspect_look = time.monotonic() + POLL_SECONDS
+        if await self._claim(dict.fromkeys(due, 1), suspects=True):
+            self._next_suspect_look = 0.0
 
     async def _claim(self, most: Mapping[str, int], *, suspects: bool = False) -> Counter[str]:
         """Claim up to *most* runs per target with a permit for each, and start them; return how many were taken."""

@@ -189,6 +189,18 @@ async def test_suspects_are_taken_one_at_a_time_while_others_go_on(
             await world.until_status(job_id, "COMPLETED")
 
 
+async def test_a_suspect_is_followed_by_the_next_as_soon_as_it_has_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most are only what was held beside the run that ends its workers."""
+    monkeypatch.setattr(claims, "POLL_SECONDS", 3_600.0)
+    suspects = [await world.run() for _ in range(5)]
+    await world.sql.execute("update run set lost_leases = 2")
+    async with world.worker(lease_seconds=300):
+        for job_id in suspects:
+            await world.until_status(job_id, "COMPLETED")
+
+
 async def test_a_cancel_that_overtakes_the_answer_of_a_claim_still_stops_the_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
