@@ -12,12 +12,14 @@ from streams.evaluator.evaluators import InProcessEvaluator, OperationsEvaluator
 from streams.evaluator.protoc import ProtocChild
 from streams.handlers.jobs import job_definition
 from streams.sources.definition_files import read_definition_file
+from streams.sources.registered_types import RegisteredTypes
 from streams.sources.schema_files import embedded
 from streams.testing.handlers import Handlers, job_type_of
 from streams.testing.replies import Replies, Reply
 from streams.testing.run import Run
 from streams.testing.simulation import Simulation
 from streams.workflow.compiler import compile_definition
+from streams.workflow.descriptors import NO_TYPES, Types
 from streams.workflow.names import JOB_METHOD
 from streams.workflow.plan import Plan, PlannedAnswer, PlannedAsk, PlannedCall, PlannedFanOut
 
@@ -39,22 +41,32 @@ class Workflow:
 
     @classmethod
     def load(
-        cls, source: str | Path | Mapping[str, object], *, evaluator: Literal["in_process", "child"] = "in_process"
+        cls,
+        source: str | Path | Mapping[str, object],
+        *,
+        types_dir: str | Path | None = None,
+        types_modules: Sequence[str] = (),
+        evaluator: Literal["in_process", "child"] = "in_process",
     ) -> "Workflow":
         """Compile a definition: a file of YAML or JSON as the commands take them, or the document itself.
 
         Args:
             source: A path, or plain JSON values.
+            types_dir: A folder of descriptor sets whose types the schema may name, as TYPES_DIR of the settings.
+            types_modules: Generated modules whose types it may name, as TYPES_MODULES.
             evaluator: What evaluates expressions: this process, or a child process with the limits that workers have by
                 default. The child costs a good second for each run.
 
         Raises:
             DefinitionInvalid: it does not verify; `findings` has all that is wrong with it.
             InputInvalid: the file cannot be read, or names a schema that cannot; the sentence says where.
+            SettingsInvalid: the folder or a module of types cannot be used.
         """
         document = _read(Path(source)) if isinstance(source, str | Path) else source
+        types = RegisteredTypes(Path(types_dir) if types_dir is not None else None, types_modules)
+        types.open()
         build = _BUILDERS[evaluator]
-        return cls(_compiled(document, build), evaluator=build, functions={})
+        return cls(_compiled(document, build, types), evaluator=build, functions={})
 
     @classmethod
     def of_job(cls, function: Callable[[Any, Any], Any]) -> "Workflow":
@@ -135,15 +147,16 @@ def _read(path: Path) -> object:
     return embedded(file.document, file.folder)
 
 
-def _compiled(document: object, build: Callable[[], OperationsEvaluator]) -> Plan:
-    async def compiled() -> Plan:
+def _compiled(document: object, build: Callable[[], OperationsEvaluator], types: Types = NO_TYPES) -> Plan:
+    async def plan() -> Plan:
         evaluator = build()
         try:
-            return (await compile_definition(document, protoc=ProtocChild(), evaluator=evaluator)).plan
+            compiled = await compile_definition(document, protoc=ProtocChild(), evaluator=evaluator, types=types)
+            return compiled.plan
         finally:
             await evaluator.close()
 
-    return _finished(compiled())
+    return _finished(plan())
 
 
 def _finished(work: Coroutine[Any, Any, T]) -> T:
