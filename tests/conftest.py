@@ -1,5 +1,7 @@
 """Options and fixtures of every test."""
 
+import signal
+
 # First what the others import: pytest rewrites the assertions of a module only before its first import.
 pytest_plugins = [
     "tests.fixtures.eventually",
@@ -10,3 +12,8 @@ pytest_plugins = [
     "tests.fixtures.intake",
     "tests.fixtures.registry",
 ]
+
+
+def pytest_configure() -> None:
+    """Let processes of tests be interrupted, also where a shell that runs the tests in its background forbids it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

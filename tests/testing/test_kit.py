@@ -378,7 +378,11 @@ def test_a_schema_may_name_a_type_of_a_folder_or_of_a_module(tmp_path: Path) -> 
     named = {"schema": {"type": "notice.v1.Order"}, "inputType": "notice.v1.Order", "steps": [step]}
     [published] = Workflow.load(named, types_dir=tmp_path).run({"number": "7"}).published
     assert published.value == {"text": "a", "number": ""}
-    stamped = {"schema": {"type": "google.protobuf.Timestamp"}, "inputType": "google.protobuf.Timestamp", "steps": [wait()]}
+    stamped = {
+        "schema": {"type": "google.protobuf.Timestamp"},
+        "inputType": "google.protobuf.Timestamp",
+        "steps": [wait()],
+    }
     loaded = Workflow.load(stamped, types_modules=["google.protobuf.timestamp_pb2"])
     assert loaded.run('"2026-01-01T00:00:00Z"').status == "COMPLETED"
 
