@@ -61,6 +61,7 @@ def _of_work(step: PlannedStep) -> Answer:
                 "maxItems": fan_out.max_items,
                 "maxConcurrency": fan_out.max_concurrency,
                 "failurePolicy": str(fan_out.failure_policy),
+                "aligned": fan_out.aligned,
             }
         case PlannedAnswer() as answer:
             return {"kind": "external", **_of_message(answer.input_type, answer.request)}

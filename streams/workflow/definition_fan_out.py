@@ -49,7 +49,10 @@ class EdgeDefinition:
 
 @dataclass(frozen=True, slots=True)
 class FanOutDefinition:
-    """One call for each item of what the edge produces. `failure_policy` None: it is neither of the two."""
+    """One call for each item of what the edge produces. `failure_policy` None: it is neither of the two.
+
+    `aligned` asks for a gap where an item failed, so that what is collected stands at the places of the items.
+    """
 
     items: str
     max_items: int
@@ -57,6 +60,7 @@ class FanOutDefinition:
     failure_policy: FailurePolicy | None
     collect_type: str
     collect_into: str
+    aligned: bool
     path: Path
 
 
@@ -90,8 +94,11 @@ def read_fan_out(holder: ObjectReader, findings: Findings, *, step: str) -> FanO
         failure_policy=_policy(reader),
         collect_type=reader.text("collectType", required=True, longest=MAX_TYPE_NAME_LENGTH),
         collect_into=reader.text("collectInto", required=True, longest=MAX_NAME_LENGTH),
+        aligned=reader.flag("aligned"),
         path=reader.path,
     )
+    if fan_out.aligned and fan_out.failure_policy is FailurePolicy.FAIL_FAST:
+        reader.fault("aligned goes with failurePolicy CONTINUE: with FAIL_FAST no item is left out", "aligned")
     _refuse_projections(reader)
     reader.refuse_unknown()
     return fan_out

@@ -45,7 +45,8 @@ class PlannedFanOut:
 
     `items_path` leads to them; where the message must keep the rules of its type, items that do not are items that
     failed. Each response is a `response_type`; in the order of the items they become `collect_into` of the step's
-    output, whose member in JSON is `collect_member`.
+    output, whose member in JSON is `collect_member`. An item that failed is left out, or has an empty message there
+    where they are `aligned`.
     """
 
     call: PlannedCall
@@ -57,6 +58,7 @@ class PlannedFanOut:
     failure_policy: FailurePolicy
     collect_into: str
     collect_member: str
+    aligned: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,12 +157,21 @@ class _Branches:
         schemas, member = self._segment.plan.schema_set, self._work.collect_member
         collected = schemas.new(self._step.output_type)
         kept = cast("dict[str, object]", self._segment.rendered(collected, self._step.name, "the collection"))
-        responses = sorted(self._responses)
-        getattr(collected, self._work.collect_into).extend(self._responses.pop(index) for index in responses)
-        kept[member] = [self._kept.pop(index) for index in responses]
         failed = sorted(self._failures)
-        told = {"total": len(self._inputs), "done": len(responses), "failed": len(failed), "failedIndexes": failed}
+        done = len(self._responses)
+        if self._work.aligned:
+            self._fill_gaps(failed)
+        places = sorted(self._responses)
+        getattr(collected, self._work.collect_into).extend(self._responses.pop(index) for index in places)
+        kept[member] = [self._kept.pop(index) for index in places]
+        told = {"total": len(self._inputs), "done": done, "failed": len(failed), "failedIndexes": failed}
         await self._segment.finish(self._step, collected, kept=kept, detail={"items": told})
+
+    def _fill_gaps(self, places: Sequence[int]) -> None:
+        gap = self._segment.plan.schema_set.new(self._work.response_type)
+        kept = self._segment.rendered(gap, self._step.name, "the gap of an item")
+        for index in places:
+            self._done(index, gap, kept)
 
     async def _call_on(self) -> None:
         while self._waiting and not self._cut_short:

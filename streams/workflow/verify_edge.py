@@ -110,6 +110,7 @@ class EdgeVerification:
             failure_policy=fan_out.failure_policy,
             collect_into=field.name,
             collect_member=field.json_name,
+            aligned=fan_out.aligned,
         )
 
     async def _produced(self, edge: EdgeDefinition, scope: ScopeTypes) -> tuple[Descriptor | None, Composition | None]:
@@ -173,6 +174,10 @@ class EdgeVerification:
             error = f"{field.name} of {collected.full_name} is no repeated message"
         elif field.message_type.full_name != wanted:
             error = f"{field.name} holds {field.message_type.full_name}, and {self._step.method} returns {wanted}"
+        elif fan_out.aligned and (missing := missing_fields(self._schemas.new(wanted))):
+            error = f"aligned: a gap is an empty {wanted}, which needs {', '.join(missing)}"
+            self._fault("fanOut", error, fan_out.path, "aligned")
+            return None
         else:
             return field
         self._fault("fanOut", f"collectInto: {error}", fan_out.path, "collectInto")

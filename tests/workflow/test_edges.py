@@ -186,6 +186,8 @@ def test_every_member_of_a_fan_out_is_needed(key: str, compiled: Compile) -> Non
         ({"collectInto": "mails"}, "/collectInto", "holds mail.v1.Mail, and mail.v1.Mailer/Send returns mail.v1.Sent"),
         ({"projectTo": "mail.v1.Mail"}, "/projectTo", "there are no projections here"),
         ({"align": True}, "/align", "is no key here"),
+        ({"aligned": "yes"}, "/aligned", "must be true or false"),
+        ({"aligned": True, "failurePolicy": "FAIL_FAST"}, "/aligned", "goes with failurePolicy CONTINUE"),
     ],
 )
 def test_a_fault_of_a_fan_out_is_a_finding_at_its_place(
@@ -224,3 +226,23 @@ def test_the_rules_of_an_edge_count_among_those_of_the_definition(compiled: Comp
 
     [finding] = findings_of(compiled, document)
     assert "10,001 rules" in finding.error
+
+
+def test_a_gap_must_be_a_message_that_can_be_empty(compiled: Compile) -> None:
+    proto = """syntax = "proto2"; package a;
+message In { repeated Ask asks = 1; }
+message Ask {}
+message Said { required string text = 1; }
+message All { repeated Said said = 1; }
+service Asks { rpc Put(Ask) returns (Said); }"""
+    fan_out = {**FAN_OUT, "items": "asks", "collectType": "a.All", "collectInto": "said"}
+    edge = {"sources": ["input"], "produceType": "a.In", "rules": ["asks += input.asks"]}
+    step = {"name": "mailall", "target": "asks", "method": "a.Asks/Put", "edge": edge, "fanOut": fan_out}
+    document = {"schema": {"sources": {"a.proto": proto}}, "inputType": "a.In", "steps": [step]}
+    compiled(document)
+
+    fan_out["aligned"] = True
+
+    assert texts_of(compiled, document) == [
+        ("fanOut", "/fanOut/aligned", "aligned: a gap is an empty a.Said, which needs text")
+    ]

@@ -34,6 +34,19 @@ async def test_continuing_leaves_out_what_failed_and_says_which(plan: Plan) -> N
     assert kept.items[1] == replace(failed, input={"to": "1", "subject": "", "labels": []})
 
 
+async def test_aligned_responses_stand_at_the_places_of_their_items(compiled_plan: Any) -> None:
+    plan = await compiled_plan(mail_all(aligned=True))
+    mailer, log, kept = Mailer(plan), Log(), Kept()
+    mailer.failing = {0: gone("INVALID_ARGUMENT"), 2: gone("NOT_FOUND")}
+
+    completed = await mailed(plan, mailer, count=4, log=log, items=kept)
+
+    gap = {"id": ""}
+    assert result(completed)["sentMails"] == [gap, *sent(1), gap, *sent(3)]
+    assert log.stored[0].detail == {"items": {"total": 4, "done": 2, "failed": 2, "failedIndexes": [0, 2]}}
+    assert result(await mailed(plan, mailer, count=4, log=log, items=kept)) == result(completed)
+
+
 async def test_continuing_succeeds_with_nothing_when_everything_failed(plan: Plan) -> None:
     mailer = Mailer(plan)
     mailer.failing = {index: gone("INTERNAL") for index in range(3)}
