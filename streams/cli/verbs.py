@@ -40,8 +40,8 @@ def submit_workflow(
 @click.argument("job_id", metavar="ID")
 @verb_options
 def get_job(job_id: str, **options: Any) -> None:
-    """Show everything about one run."""
-    run_verb("get-job", {"jobId": job_id}, lambda answer: print_fields(answer["job"]), **options)
+    """Show everything about one run; the schemas of its definition with --json alone."""
+    run_verb("get-job", {"jobId": job_id}, _print_job, **options)
 
 
 @click.command("list-jobs")
@@ -84,6 +84,13 @@ def _label(text: str) -> tuple[str, str]:
     if not equals:
         raise click.UsageError(f"--label {text!r} is not KEY=VALUE")
     return key, value
+
+
+def _print_job(answer: Answer) -> None:
+    job = answer["job"]
+    if isinstance(definition := job.get("workflowDefinition"), dict) and "schema" in definition:
+        job = {**job, "workflowDefinition": {**definition, "schema": "(--json prints it)"}}
+    print_fields(job)
 
 
 def _print_jobs(answer: Answer) -> None:

@@ -44,7 +44,10 @@ def test_a_run_is_submitted_listed_shown_and_cancelled(on_store: Run, workflow: 
     assert job_id in on_store("list-jobs").out
     shown = on_store("get-job", job_id)
     assert "order-7" in shown.out
-    assert on_store("get-job", job_id, "--json").json["job"]["labels"] == {"region": "north"}
+    assert ("tokenize" in shown.out, "syntax = " in shown.out) == (True, False)
+    whole = on_store("get-job", job_id, "--json").json["job"]
+    assert whole["labels"] == {"region": "north"}
+    assert "syntax = " in str(whole["workflowDefinition"]["schema"])
     assert on_store("cancel-job", job_id, "--reason", "enough").code == 0
     assert on_store("cancel-job", job_id, "--reason", "enough").code == Exit.REFUSED
 
