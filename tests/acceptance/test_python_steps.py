@@ -108,7 +108,9 @@ async def test_d06_steps_that_end_their_worker_are_dead_after_three_claims_and_t
     assert sorted(row["type"] for row in told) == [EventType.ACCEPTED] * 2 + [EventType.DEAD] * 2
     begun = calls(tmp_path)
     assert set(begun) == {("begun", str(job_id)) for job_id in killers}
-    assert max(begun.values()) == 3
+    # Twice they are claimed together, and one may end the worker before the other has begun; then each alone.
+    assert max(begun.values()) <= 3
+    assert sum(begun.values()) >= 4
 
 
 @pytest.mark.case("D08")
