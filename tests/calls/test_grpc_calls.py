@@ -165,7 +165,8 @@ async def test_a_call_gets_the_time_it_asks_for_and_never_more_than_the_cap(
 
     seconds_left = grpc_server.calls(METHOD)[0].seconds_left
     assert seconds_left is not None
-    assert 0 < seconds_left <= most + 0.05  # gRPC rounds what it sends up, and its clocks are coarse
+    # gRPC sends few digits and rounds them up, by 0.1 s from 10 s on, and its clocks are coarse.
+    assert 0 < seconds_left <= most * 1.01 + 0.05
 
 
 async def test_a_call_that_takes_longer_ends_as_deadline_exceeded(grpc_server: ScriptedServer) -> None:
