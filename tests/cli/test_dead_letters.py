@@ -21,6 +21,7 @@ from tests.store.samples import GROUP, connected, letter, select
 
 T = TypeVar("T")
 HEADERS = (("a", b"1"), ("a", b"\xff\x00"), ("none", None), ("__connect.errors.stage", b"older"))
+A_YEAR_AGO_MS = 1_764_500_000_000
 
 
 def in_a_loop(work: Coroutine[object, object, T]) -> T:
@@ -86,7 +87,8 @@ def test_letters_are_listed_for_people_and_for_machines(on_store: Run, write: Wr
 
 def test_one_letter_is_shown_as_text_where_it_can_be_read(on_store: Run, write: Write) -> None:
     [text, binary] = write(
-        letter(0, key="ключ".encode(), value=b'{"a":\n1}', headers=HEADERS), letter(1, key=None, value=b"\xff\x00")
+        letter(0, key="ключ".encode(), value=b'{"a":\n1}', headers=HEADERS, timestamp_ms=A_YEAR_AGO_MS),
+        letter(1, key=None, value=b"\xff\x00"),
     )
     shown = on_store("dead-letters", "show", str(text), "--json").json
     assert shown["key"] == {"text": "ключ"}
@@ -118,7 +120,8 @@ def test_a_letter_goes_back_as_it_was_once_and_is_audited(
     on_kafka: Run, write: Write, rows: Rows, kafka: Kafka
 ) -> None:
     topic = kafka.create_topic(kafka.unique("requests"))
-    [letter_id] = write(letter(0, topic=topic, key=b"k\xff", value=b"\x00\x01", headers=HEADERS))
+    written = letter(0, topic=topic, key=b"k\xff", value=b"\x00\x01", headers=HEADERS, timestamp_ms=A_YEAR_AGO_MS)
+    [letter_id] = write(written)
 
     done = on_kafka("dead-letters", "replay", str(letter_id), "--reason", "the producer was mended", "--json")
     assert done.code == 0

@@ -78,7 +78,7 @@ async def _until_one_goes_through(producer: EventProducer, topic: str) -> None:
 
 
 async def test_a_record_arrives_as_it_was_handed_over(kafka: Kafka, started: Start) -> None:
-    topic = kafka.create_topic(kafka.unique("out"))
+    topic = kafka.create_topic(kafka.unique("out"), config={"retention.ms": "-1"})
     producer = await started()
     record = OutgoingRecord(topic, b"key", b"value", [("a", b"1"), ("a", b"2"), ("none", None)], 1_700_000_000_123)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -50,6 +51,10 @@ def submission(job_id: UUID | None = None, **changes: Any) -> Submission:
     return Submission(**{**values, **changes})
 
 
+# Recent: a broker removes records by their own time, and ours looks for those every second.
+LETTER_TIME_MS = (int(time.time()) - 3_600) * 1_000
+
+
 def letter(offset: int = 0, **changes: Any) -> DeadLetter:
     """The record at *offset* of partition 0 of the request topic."""
     key, value = changes.get("key", b"k"), changes.get("value", b"\0\1\2")
@@ -59,7 +64,7 @@ def letter(offset: int = 0, **changes: Any) -> DeadLetter:
         "topic": TOPIC,
         "partition": 0,
         "offset": offset,
-        "timestamp_ms": 1_764_500_000_000,
+        "timestamp_ms": LETTER_TIME_MS,
         "content_hash": hashlib.sha256((key or b"") + (value or b"")).digest(),
     }
     known = {name: changes.pop(name) for name in list(changes) if name in identity}
