@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from uuid import UUID
 
 import pytest
 
@@ -167,12 +168,17 @@ async def test_a_claim_whose_answer_was_lost_leaves_no_run_behind(
     assert (row["fence"], row["lost_leases"]) == (2, 0)
 
 
+async def runs_that_lost_two_leases(world: World, count: int) -> list[UUID]:
+    runs = [await world.run() for _ in range(count)]
+    await world.sql.execute("update run set lost_leases = 2")
+    return runs
+
+
 async def test_suspects_are_taken_one_at_a_time_while_others_go_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "POLL_SECONDS", 0.02)
-    suspects = [await world.run() for _ in range(3)]
-    await world.sql.execute("update run set lost_leases = 2")
+    suspects = await runs_that_lost_two_leases(world, 3)
 
     async with world.worker() as worker:
         looks = CountedLooks(worker, monkeypatch)
@@ -194,8 +200,7 @@ async def test_a_suspect_is_followed_by_the_next_as_soon_as_it_has_ended(
 ) -> None:
     """Most are only what was held beside the run that ends its workers."""
     monkeypatch.setattr(claims, "POLL_SECONDS", 3_600.0)
-    suspects = [await world.run() for _ in range(5)]
-    await world.sql.execute("update run set lost_leases = 2")
+    suspects = await runs_that_lost_two_leases(world, 5)
     async with world.worker(lease_seconds=300):
         for job_id in suspects:
             await world.until_status(job_id, "COMPLETED")

@@ -1,14 +1,11 @@
 """The testing kit: what a test of a workflow sees, and what it is told when it prepared too little."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from schemas.errors import DefinitionInvalid, InputInvalid, SettingsInvalid
-from streams.dev.protoc import compile_protos
+from schemas.errors import DefinitionInvalid, InputInvalid
 from streams.handlers import Context, Reject, Retry, handler, job
 from streams.testing import (
     InvalidArgument,
@@ -21,7 +18,7 @@ from streams.testing import (
     Workflow,
 )
 from tests.workflow.mail import campaign, mail_all
-from tests.workflow.notices import SOURCE, ask, notices, tell, wait
+from tests.workflow.notices import ask, notices, tell, wait
 from tests.workflow.ruled import ruled_mail
 from tests.workflow.samples import INPUT, loan, loan_with
 
@@ -351,45 +348,6 @@ def test_a_request_that_could_not_be_kept_is_sent_all_the_same() -> None:
     done = run(workflow)
 
     assert (done.status, done.calls("score"), done.requests("score")) == ("COMPLETED", 1, [None])
-
-
-def test_a_definition_is_read_from_yaml_with_the_schema_that_it_names_by_path(tmp_path: Path) -> None:
-    (tmp_path / "notice.proto").write_text(SOURCE)
-    (tmp_path / "notices.yaml").write_text("""
-schema: {protoFiles: [notice.proto]}
-inputType: notice.v1.Order
-steps:
-  - name: tell
-    publish: {topic: notices, type: notice.v1.Notice}
-    rules: [number = input.number]
-""")
-    [published] = Workflow.load(tmp_path / "notices.yaml").run({"number": "7"}).published
-    assert published.value == {"text": "", "number": "7"}
-
-    (tmp_path / "notices.yaml").write_text("steps: []\nsteps: []\n")
-    with pytest.raises(InputInvalid, match=r"notices\.yaml: .*steps"):
-        Workflow.load(str(tmp_path / "notices.yaml"))
-
-
-def test_a_schema_may_name_a_type_of_a_folder_or_of_a_module(tmp_path: Path) -> None:
-    files = FileDescriptorSet(file=compile_protos({"notice.proto": SOURCE}))
-    (tmp_path / "notice.binpb").write_bytes(files.SerializeToString())
-    step = {"name": "tell", "publish": {"topic": "notices", "type": "notice.v1.Notice"}, "rules": ['text = "a"']}
-    named = {"schema": {"type": "notice.v1.Order"}, "inputType": "notice.v1.Order", "steps": [step]}
-    [published] = Workflow.load(named, types_dir=tmp_path).run({"number": "7"}).published
-    assert published.value == {"text": "a", "number": ""}
-    stamped = {
-        "schema": {"type": "google.protobuf.Timestamp"},
-        "inputType": "google.protobuf.Timestamp",
-        "steps": [wait()],
-    }
-    loaded = Workflow.load(stamped, types_modules=["google.protobuf.timestamp_pb2"])
-    assert loaded.run('"2026-01-01T00:00:00Z"').status == "COMPLETED"
-
-    with pytest.raises(DefinitionInvalid, match="unknown type"):
-        Workflow.load(named)
-    with pytest.raises(SettingsInvalid, match="is not a folder"):
-        Workflow.load(named, types_dir=tmp_path / "none")
 
 
 async def test_it_also_works_where_a_loop_is_running(lending: Workflow) -> None:
